@@ -1,0 +1,149 @@
+//! How a command is stopped: interrupt, ask, kill; and when the shell itself has to go.
+//!
+//! ```text
+//!  0 ───────────── 2/5 grace ──────────── grace ─────── grace + 250 ms
+//!  │  INT          │  TERM                │  KILL        │  replace the shell
+//!  │  each group   │  each group once,    │  everything  │  if it still doesn't answer
+//!  │  once; the    │  the shell INT       │  but the     │
+//!  │  shell often  │                      │  shell       │
+//! ```
+//!
+//! A group gets a signal once per phase, because programs take a second interrupt as "don't clean up". The shell is
+//! interrupted again and again: bash loses an interrupt that hits it between fork and wait.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// How long a shell may take to answer after everything in it was killed.
+const LAST_CHANCE: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Interrupt,
+    Terminate,
+    Kill,
+    ReplaceShell,
+}
+
+/// Who has the terminal, as the kernel says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Foreground {
+    /// The shell itself is running (a loop, a builtin, a command substitution).
+    Shell,
+    Group(i32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Interrupt(Foreground),
+    Terminate(Foreground),
+    /// Every process of the command, but not the shell.
+    KillAll,
+    ReplaceShell,
+    Nothing,
+}
+
+/// The course of one cancellation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Escalation {
+    grace: Duration,
+    /// Where to begin: a caller may ask for TERM or KILL at once.
+    first: Phase,
+    ticks: u32,
+    signalled: BTreeSet<(Phase, i32)>,
+}
+
+impl Escalation {
+    pub fn new(grace: Duration, first: Phase) -> Self {
+        Self { grace, first, ticks: 0, signalled: BTreeSet::new() }
+    }
+
+    pub fn phase(&self, elapsed: Duration) -> Phase {
+        let by_time = if elapsed >= self.grace + LAST_CHANCE {
+            Phase::ReplaceShell
+        } else if elapsed >= self.grace {
+            Phase::Kill
+        } else if elapsed >= self.grace * 2 / 5 {
+            Phase::Terminate
+        } else {
+            Phase::Interrupt
+        };
+        by_time.max(self.first)
+    }
+
+    /// What to do now, and when to look again.
+    pub fn tick(&mut self, elapsed: Duration, foreground: Foreground) -> (Action, Duration) {
+        let phase = self.phase(elapsed);
+        let action = match (phase, foreground) {
+            (Phase::Interrupt | Phase::Terminate, Foreground::Shell) => Action::Interrupt(foreground),
+            (Phase::Interrupt, Foreground::Group(group)) => {
+                self.once(phase, group).then_some(Action::Interrupt(foreground)).unwrap_or(Action::Nothing)
+            }
+            (Phase::Terminate, Foreground::Group(group)) => {
+                self.once(phase, group).then_some(Action::Terminate(foreground)).unwrap_or(Action::Nothing)
+            }
+            (Phase::Kill, _) => Action::KillAll,
+            (Phase::ReplaceShell, _) => Action::ReplaceShell,
+        };
+        self.ticks = self.ticks.saturating_add(1);
+        // Most cancellations are over after the first signal; the rest need not be looked at more than 50 times a second.
+        let pause = if self.ticks <= 3 { 2 } else { 20 };
+        (action, Duration::from_millis(pause))
+    }
+
+    fn once(&mut self, phase: Phase, group: i32) -> bool {
+        self.signalled.insert((phase, group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    #[test]
+    fn every_phase_and_foreground_has_its_action() {
+        use Foreground::{Group, Shell};
+        let cases = [
+            (0, Shell, Action::Interrupt(Shell)),
+            (0, Group(5), Action::Interrupt(Group(5))),
+            (2000, Shell, Action::Interrupt(Shell)),
+            (2000, Group(5), Action::Terminate(Group(5))),
+            (5000, Shell, Action::KillAll),
+            (5000, Group(5), Action::KillAll),
+            (5250, Shell, Action::ReplaceShell),
+            (5250, Group(5), Action::ReplaceShell),
+        ];
+        for (at, foreground, want) in cases {
+            let mut escalation = Escalation::new(ms(5000), Phase::Interrupt);
+            assert_eq!(escalation.tick(ms(at), foreground).0, want, "at {at} ms with {foreground:?}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_interrupted_once_and_asked_to_end_once_but_each_new_group_again() {
+        let mut escalation = Escalation::new(ms(1000), Phase::Interrupt);
+        let got: Vec<_> = [(0, 5), (10, 5), (20, 6), (30, 5), (400, 5), (410, 5), (1000, 5)]
+            .map(|(at, group)| escalation.tick(ms(at), Foreground::Group(group)).0)
+            .into();
+        let (five, six) = (Foreground::Group(5), Foreground::Group(6));
+        use Action::{Interrupt, KillAll, Nothing, Terminate};
+        assert_eq!(got, [Interrupt(five), Nothing, Interrupt(six), Nothing, Terminate(five), Nothing, KillAll]);
+    }
+
+    #[test]
+    fn the_caller_may_begin_further_up_but_never_further_down() {
+        let escalation = Escalation::new(ms(1000), Phase::Kill);
+        assert_eq!(escalation.phase(ms(0)), Phase::Kill);
+        assert_eq!(escalation.phase(ms(2000)), Phase::ReplaceShell);
+    }
+
+    #[test]
+    fn no_grace_at_all_kills_at_once() {
+        let mut escalation = Escalation::new(ms(0), Phase::Interrupt);
+        assert_eq!(escalation.tick(ms(0), Foreground::Shell).0, Action::KillAll);
+    }
+}

@@ -1,0 +1,13 @@
+//! What stead is made of, as data: identifiers, the messages between a client and a steward, the records of the
+//! journal, the state of a shell. Everything here is pure: no file, process, clock or random number is touched, so
+//! every law can be checked by a test that takes microseconds.
+
+pub mod effect;
+pub mod escalate;
+pub mod frame;
+pub mod ids;
+pub mod proto;
+pub mod record;
+pub mod shell;
+pub mod state;
+pub mod word;

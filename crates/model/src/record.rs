@@ -1,0 +1,283 @@
+//! The journal's records. One append-only log per shell holds them; the bytes of a command's output lie beside it in
+//! raw files, and the log says how much of them counts and in which order they were seen.
+//!
+//! ```text
+//! file:    magic | record | record | ...
+//! record:  u32 length | u32 CRC-32 of the payload | payload (CBOR)          (integers big-endian)
+//! ```
+//!
+//! A record that is cut short or whose sum is wrong ends the log: everything before it counts, it and what follows
+//! never happened. Records of one command, in the order in which they may stand:
+//!
+//! ```text
+//! Accepted ──► Started ──► Chunk* ──► Ended ──► Chunk(late)* ──► Drained
+//!     │           └► Cancelling ─┘       ▲
+//!     └──────────────────────────────────┘  never ran: cancelled in the queue, or failed
+//! ```
+
+use crate::frame::Stream;
+use crate::ids::ShellId;
+use crate::proto::{CancelReason, Ending, Exec, OpenShell};
+use crate::state::Bytes;
+use minicbor::{Decode, Encode};
+
+pub const MAGIC: &[u8; 12] = b"stead log 1\n";
+
+const HEADER: usize = 8;
+
+/// A record may hold a command of 4 MiB with its environment and input; nothing honest is larger.
+const MAX_RECORD: usize = crate::frame::MAX_FRAME;
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Record {
+    /// First in every log file: what the shell is and where its counters stand.
+    #[n(0)]
+    Head(#[n(0)] Head),
+    /// A shell of this incarnation is about to be started.
+    #[n(1)]
+    Spawning(#[n(0)] u64),
+    #[n(2)]
+    Spawned(#[n(0)] Spawned),
+    #[n(3)]
+    Accepted(#[n(0)] Box<Accepted>),
+    /// About to be put into the control FIFO.
+    #[n(4)]
+    Started(#[n(0)] Started),
+    #[n(5)]
+    Chunk(#[n(0)] ChunkRecord),
+    #[n(6)]
+    Cancelling(#[n(0)] Cancelling),
+    #[n(7)]
+    Ended(#[n(0)] Box<Ended>),
+    /// Nobody holds the command's output any more: no late bytes can come.
+    #[n(8)]
+    Drained(#[n(0)] u64),
+    /// The output of this command was removed to make room.
+    #[n(9)]
+    Evicted(#[n(0)] u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Head {
+    #[n(0)]
+    pub shell: ShellId,
+    #[n(1)]
+    pub open: OpenShell,
+    #[n(2)]
+    pub next_number: u64,
+    #[n(3)]
+    pub state: StateMark,
+    /// The incarnation that was last started, with its process if it got that far.
+    #[n(4)]
+    pub incarnation: u64,
+    #[n(5)]
+    pub spawned: Option<Spawned>,
+}
+
+/// Which state the shell is in: a stored version, with the directory as it is since.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct StateMark {
+    /// Grows by one with each command that ended.
+    #[n(0)]
+    pub version: u64,
+    /// The version under which the rest of the state (all but the directory) was last stored; 0: none was.
+    #[n(1)]
+    pub stored: u64,
+    #[n(2)]
+    pub cwd: Bytes,
+    #[n(3)]
+    pub oldpwd: Option<Bytes>,
+    /// `$?` as the next command finds it.
+    #[n(4)]
+    pub last_status: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Spawned {
+    #[n(0)]
+    pub incarnation: u64,
+    #[n(1)]
+    pub pid: i32,
+    /// Clock ticks since boot at which it started: tells it from a later process of the same number.
+    #[n(2)]
+    pub start_time: u64,
+    #[n(3)]
+    pub boot: Bytes,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Accepted {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub at: u64,
+    #[n(2)]
+    pub exec: Exec,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Started {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub pair: u64,
+    #[n(2)]
+    pub at: u64,
+    /// Microseconds since boot, for deadlines that a step of the wall clock must not move.
+    #[n(3)]
+    pub uptime: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct ChunkRecord {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub seq: u64,
+    #[n(2)]
+    pub stream: Stream,
+    #[n(3)]
+    pub offset: u64,
+    #[n(4)]
+    pub length: u64,
+    #[n(5)]
+    pub at: u64,
+    #[n(6)]
+    pub late: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Cancelling {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub reason: CancelReason,
+    #[n(2)]
+    pub uptime: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Ended {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub seq: u64,
+    #[n(2)]
+    pub at: u64,
+    #[n(3)]
+    pub ending: Ending,
+    #[n(4)]
+    pub state: StateMark,
+}
+
+impl Record {
+    /// The command that the record is about.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Self::Head(_) | Self::Spawning(_) | Self::Spawned(_) => None,
+            Self::Accepted(r) => Some(r.number),
+            Self::Started(r) => Some(r.number),
+            Self::Chunk(r) => Some(r.number),
+            Self::Cancelling(r) => Some(r.number),
+            Self::Ended(r) => Some(r.number),
+            Self::Drained(number) | Self::Evicted(number) => Some(*number),
+        }
+    }
+}
+
+/// Appends one record, framed and summed.
+pub fn write(out: &mut Vec<u8>, record: &Record) {
+    let from = out.len();
+    out.extend_from_slice(&[0; HEADER]);
+    // Encoding into a vector can't fail: `Vec` as a writer has no error.
+    let _ = minicbor::encode(record, &mut *out);
+    let payload = out.get(from + HEADER..).unwrap_or_default();
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    let sum = crc32fast::hash(payload).to_be_bytes();
+    if let Some((l, rest)) = out.get_mut(from..).and_then(|record| record.split_first_chunk_mut::<4>()) {
+        *l = length;
+        if let Some(s) = rest.first_chunk_mut::<4>() {
+            *s = sum;
+        }
+    }
+}
+
+/// Reads records from the start of `bytes` (after the magic), each with its length on disk, until the log ends or is
+/// torn.
+#[derive(Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Records<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl Iterator for Records<'_> {
+    type Item = (Record, usize);
+
+    fn next(&mut self) -> Option<(Record, usize)> {
+        let (length, rest) = self.rest.split_first_chunk::<4>()?;
+        let (sum, rest) = rest.split_first_chunk::<4>()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let payload = rest.get(..length).filter(|_| length <= MAX_RECORD)?;
+        if crc32fast::hash(payload) != u32::from_be_bytes(*sum) {
+            return None;
+        }
+        let record = minicbor::decode(payload).ok()?;
+        self.rest = rest.get(length..).unwrap_or_default();
+        Some((record, HEADER + length))
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn chunk(number: u64, length: u64) -> Record {
+        Record::Chunk(ChunkRecord { number, seq: 2, stream: Stream::Stderr, offset: 9, length, at: 1, late: true })
+    }
+
+    proptest! {
+        #[test]
+        fn a_torn_or_altered_tail_is_cut_cleanly_and_nothing_before_it_is_lost(
+            numbers in prop::collection::vec(any::<u64>(), 1..20), cut: prop::sample::Index, flip: prop::sample::Index, bit in 0_u8..8,
+        ) {
+            let records: Vec<_> = numbers.iter().map(|n| chunk(*n, n / 2)).collect();
+            let mut log = Vec::new();
+            let mut ends = Vec::new();
+            for record in &records {
+                write(&mut log, record);
+                ends.push(log.len());
+            }
+            // Cut anywhere: exactly the records that are whole are read.
+            let at = cut.index(log.len() + 1);
+            let whole = ends.iter().filter(|end| **end <= at).count();
+            let read: Vec<_> = Records::new(&log[..at]).map(|(record, _)| record).collect();
+            prop_assert_eq!(&read[..], &records[..whole]);
+            // Flip any bit: the records before it are read, the altered one and what follows are not taken as they were.
+            let at = flip.index(log.len());
+            let before = ends.iter().filter(|end| **end <= at).count();
+            log[at] ^= 1 << bit;
+            let read: Vec<_> = Records::new(&log).map(|(record, _)| record).collect();
+            prop_assert_eq!(&read[..], &records[..before]);
+        }
+
+        #[test]
+        fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = Records::new(&bytes).count();
+        }
+    }
+}

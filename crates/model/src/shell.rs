@@ -1,0 +1,392 @@
+//! What we say to a shell, and how it answers. All of it is text; sending it is the steward's work.
+//!
+//! The shell reads lines from a control FIFO and answers on a reply FIFO, both in a private run directory. A command's
+//! text lies in a file that the shell sources with its streams redirected, so nothing in the text can be taken for
+//! protocol, unfinished quotes stay in their file, and what it defines lasts. An answer is three fields, each ended by
+//! NUL: `TOKEN STATUS`, `$PWD`, `$OLDPWD`.
+//!
+//! ```text
+//!  . c >o.7 2>e.7 </dev/null; printf "41 $?".. >rep; . d
+//!    │                         └ the report          └ the capture, only if the text may have changed more than
+//!    └ the command itself                              the directory
+//! ```
+
+use crate::state::{Bytes, ShellState};
+use crate::word::quote;
+use minicbor::{Decode, Encode};
+
+/// How a shell wants to be spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Dialect {
+    /// bash: everything can be captured.
+    #[n(0)]
+    Bash,
+    /// dash and busybox ash: no arrays, no `declare -f`, so functions live only as long as the shell.
+    #[n(1)]
+    Posix,
+}
+
+impl Dialect {
+    /// Before a builtin's name: finds the builtin whatever functions or aliases the user has made.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Bash => "\\builtin ",
+            Self::Posix => "\\command ",
+        }
+    }
+
+    /// Arguments for an interactive shell without start-up files: interactive, because then errors and interrupts
+    /// unwind to the top instead of ending the shell.
+    pub fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Bash => &["--norc", "--noprofile", "--noediting", "-i"],
+            Self::Posix => &["-i"],
+        }
+    }
+}
+
+/// Names of the files in a run directory. `ctl` and `rep` carry the incarnation, so that a shell which a killed
+/// steward left behind half-started is never spoken to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lines {
+    pub dialect: Dialect,
+    dir: String,
+    rep: String,
+}
+
+/// Where a command's standard input comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Input {
+    Empty,
+    /// `i.N`: a file with bytes given beforehand, or a FIFO that is written to as it runs.
+    Given,
+}
+
+/// One command, ready to be put into the control FIFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trigger {
+    pub number: u64,
+    /// The pair of FIFOs for its output.
+    pub pair: u64,
+    pub input: Input,
+    /// `$?` as the command finds it.
+    pub last_status: u8,
+    pub overlay: bool,
+    pub capture: bool,
+    /// A DEBUG or RETURN trap is set. Sourcing hides the first and fires the second; `eval` does as a terminal would.
+    pub eval: bool,
+}
+
+/// A directory and variables for one command only.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Overlay {
+    pub cwd: Option<Bytes>,
+    pub env: Vec<(Bytes, Bytes)>,
+}
+
+impl Overlay {
+    pub fn is_empty(&self) -> bool {
+        self.cwd.is_none() && self.env.is_empty()
+    }
+}
+
+impl Lines {
+    pub fn new(dialect: Dialect, dir: &str, incarnation: u64) -> Self {
+        Self { dialect, dir: dir.to_owned(), rep: quoted(&format!("{dir}/rep.{incarnation}")) }
+    }
+
+    fn path(&self, name: &str) -> String {
+        quoted(&format!("{}/{name}", self.dir))
+    }
+
+    fn say(&self, token: &str) -> String {
+        let prefix = self.dialect.prefix();
+        format!("{prefix}printf '%s\\0' \"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" >{}", self.rep)
+    }
+
+    /// The first line a new shell reads.
+    pub fn start(&self) -> String {
+        format!(" {}. {} </dev/null\n", self.dialect.prefix(), self.path("init"))
+    }
+
+    /// The file that [`Self::start`] sources: quiet prompts, no history, our EXIT trap, then the baseline if it isn't
+    /// known yet, then the state to bring back.
+    pub fn init_script(&self, baseline: Baseline, restore: &[u8]) -> Vec<u8> {
+        let prefix = self.dialect.prefix();
+        let mut out = match self.dialect {
+            Dialect::Bash => format!("PS1= PS2=\n{prefix}set +o history +H\n{prefix}history -c\n"),
+            Dialect::Posix => "PS1= PS2=\n".to_owned(),
+        };
+        out += &format!("{prefix}trap {} EXIT\n", quoted(&self.exit_trap()));
+        if baseline == Baseline::Wanted {
+            out += &self.dump("base");
+            out += &format!("{}\n", self.say("B"));
+        }
+        let mut out = out.into_bytes();
+        out.extend_from_slice(restore);
+        out.extend_from_slice(format!("{}\n", self.say("R")).as_bytes());
+        out
+    }
+
+    /// The command of the EXIT trap that we set, to be told from the user's own.
+    pub fn exit_trap(&self) -> String {
+        format!("{}. {}", self.dialect.prefix(), self.path("x"))
+    }
+
+    /// Sourced by the EXIT trap: the status first, for `$?` lasts one command, then the state at the moment of leaving.
+    pub fn exit_script(&self) -> String {
+        format!("{}\n{}", self.say("X"), self.dump("xt"))
+    }
+
+    /// Sourced after a command that may have changed more than the directory.
+    pub fn capture_script(&self) -> String {
+        format!("{}{}\n", self.dump("st"), self.say("D"))
+    }
+
+    fn dump(&self, file: &str) -> String {
+        let p = self.dialect.prefix();
+        let sections = match self.dialect {
+            Dialect::Bash => format!(
+                "{p}printf '%s\\0' \"$#\" \"$@\"\n{p}declare -p\n{p}printf '\\0'\n{p}declare -f\n{p}printf '\\0'\n\
+                 {p}declare -F\n{p}printf '\\0'\n{p}alias -p\n{p}printf '\\0'\n{p}umask\n{p}printf '\\0'\n\
+                 {p}trap -p\n{p}printf '\\0'\n{p}printf '%s\\0' \"${{#DIRSTACK[@]}}\" \"${{DIRSTACK[@]}}\"\n\
+                 {p}enable -a\n{p}printf '\\0'\n{p}complete -p\n{p}printf '\\0'\n"
+            ),
+            Dialect::Posix => format!(
+                "{p}printf '%s\\0' \"$#\" \"$@\"\n{p}export -p\n{p}printf '\\0'\n{p}set\n{p}printf '\\0'\n\
+                 {p}alias\n{p}printf '\\0'\n{p}umask\n{p}printf '\\0'\n{p}trap\n{p}printf '\\0'\n{p}set +o\n\
+                 {p}printf '\\0'\n"
+            ),
+        };
+        // `||`: what fails in here (no completions, say) must not end a shell that has `errexit` on.
+        format!("{{ {sections}{p}printf 'end\\0'\n}} >|{} 2>/dev/null || {p}:\n", self.path(file))
+    }
+
+    /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
+    pub fn trigger(&self, trigger: &Trigger) -> String {
+        let p = self.dialect.prefix();
+        let input = match trigger.input {
+            Input::Empty => "/dev/null".to_owned(),
+            Input::Given => self.path(&format!("i.{}", trigger.number)),
+        };
+        let body = self.path(if trigger.overlay { "w" } else { "c" });
+        let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
+        let streams =
+            format!(">{} 2>{} <{input}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
+        let mut tail = vec![self.say(&trigger.number.to_string())];
+        if trigger.overlay {
+            tail.push(format!("{p}. {}", self.path("u")));
+        }
+        if trigger.capture {
+            tail.push(format!("{p}. {}", self.path("d")));
+        }
+        let status = self.path(&format!("s.{}", trigger.last_status));
+        match self.dialect {
+            // One line: between lines the shell would run PROMPT_COMMAND. `||`: a status to be continued must not
+            // trip `errexit`; what stands last in the list is not exempt from it.
+            Dialect::Bash => {
+                let before = if trigger.last_status == 0 { String::new() } else { format!("{p}. {status} || ") };
+                format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
+            }
+            // dash drops the rest of a line after a syntax error in a sourced file, so the report has its own.
+            Dialect::Posix => {
+                let before = if trigger.last_status == 0 { String::new() } else { format!(" {p}. {status}\n") };
+                format!("\n{before} {p}{run} {streams}\n {}\n", tail.join("\n "))
+            }
+        }
+    }
+
+    /// Contents of `s.N`: the shortest way to make `$?` be N.
+    pub fn status_script(&self, status: u8) -> String {
+        match self.dialect {
+            Dialect::Bash => format!("\\builtin return {status}\n"),
+            Dialect::Posix => format!("return {status}\n"),
+        }
+    }
+
+    /// Sourced instead of the command itself when it has an overlay. `C` says that the directory is not there.
+    pub fn overlay_script(&self, number: u64, overlay: &Overlay) -> Vec<u8> {
+        let p = self.dialect.prefix();
+        let mut out = Vec::new();
+        if let Some(cwd) = &overlay.cwd {
+            out.extend_from_slice(format!("{p}cd -- ").as_bytes());
+            out.extend_from_slice(&quote(cwd));
+            out.extend_from_slice(format!(" >/dev/null 2>&1 || {{ {}; return 1; }}\n", self.say(&format!("C{number}"))).as_bytes());
+        }
+        for (name, value) in &overlay.env {
+            out.extend_from_slice(name);
+            out.push(b'=');
+            out.extend_from_slice(&quote(value));
+            out.push(b' ');
+        }
+        // `command` takes from `.` the special rule of POSIX mode that assignments before it last.
+        let command = if self.dialect == Dialect::Bash { "\\builtin command" } else { "\\command" };
+        out.extend_from_slice(format!("{command} . {}\n", self.path("c")).as_bytes());
+        out
+    }
+
+    /// Sourced after a command with an overlay: back to where the shell was.
+    pub fn undo_script(&self, before: &ShellState, cwd: &[u8]) -> Vec<u8> {
+        let p = self.dialect.prefix().as_bytes();
+        let mut out = [p, b"cd -- ", &quote(cwd), b" >/dev/null 2>&1\n"].concat();
+        match &before.oldpwd {
+            Some(oldpwd) => out.extend_from_slice(&[b"OLDPWD=", quote(oldpwd).as_slice(), b"\n"].concat()),
+            None => out.extend_from_slice(&[p, b"unset -v OLDPWD\n"].concat()),
+        }
+        out
+    }
+
+    /// Asks the shell to answer when it is back at the top. The blank lines take up an interrupt that is pending, and
+    /// end a line that an interrupt cut in two.
+    pub fn query(&self, number: u64) -> String {
+        format!("\n\n\n {}\n", self.say(&format!("Q{number}")))
+    }
+
+    /// The query of last resort, without a single word that could be redefined: makes a file. A shell that answers
+    /// neither is replaced.
+    pub fn mute_query(&self, number: u64) -> String {
+        format!("\n >|{}\n", self.path(&format!("q.{number}")))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Baseline {
+    Wanted,
+    Known,
+}
+
+fn quoted(path: &str) -> String {
+    String::from_utf8_lossy(&quote(path.as_bytes())).into_owned()
+}
+
+/// What a shell said on its reply FIFO.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    pub token: Token,
+    /// `$?`.
+    pub status: u8,
+    pub pwd: Bytes,
+    pub oldpwd: Option<Bytes>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Token {
+    /// The command of this number has ended.
+    Ended(u64),
+    /// The capture after the last command is complete.
+    Captured,
+    /// The answer to the query of this number: the shell is at its top level.
+    Answer(u64),
+    /// The shell is about to exit.
+    Exiting,
+    /// The overlay directory of this command could not be entered; the command has not run.
+    NoDirectory(u64),
+    BaselineReady,
+    Ready,
+}
+
+impl Token {
+    fn parse(text: &str) -> Option<Self> {
+        let number = |rest: &str| rest.parse().ok();
+        match text.split_at_checked(1)? {
+            ("B", "") => Some(Self::BaselineReady),
+            ("R", "") => Some(Self::Ready),
+            ("D", "") => Some(Self::Captured),
+            ("X", "") => Some(Self::Exiting),
+            ("Q", rest) => number(rest).map(Self::Answer),
+            ("C", rest) => number(rest).map(Self::NoDirectory),
+            _ => number(text).map(Self::Ended),
+        }
+    }
+}
+
+/// Cuts reports out of the reply log. What isn't a report (somebody wrote into the FIFO by its path) is passed over.
+#[derive(Debug, Default)]
+pub struct Reports {
+    pending: Vec<u8>,
+}
+
+impl Reports {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.pending.extend_from_slice(bytes);
+    }
+
+    pub fn next_report(&mut self) -> Option<Report> {
+        loop {
+            let mut ends = self.pending.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at);
+            let (head, pwd, oldpwd) = (ends.next()?, ends.next()?, ends.next()?);
+            let fields: Vec<u8> = self.pending.drain(..=oldpwd).collect();
+            let report = fields.get(..head).and_then(|head| std::str::from_utf8(head).ok()).and_then(|text| {
+                let (token, status) = text.split_once(' ')?;
+                Some((Token::parse(token)?, status.parse().ok()?))
+            });
+            let field = |from: usize, to: usize| Bytes::from(fields.get(from + 1..to).unwrap_or_default());
+            if let Some((token, status)) = report {
+                let oldpwd = Some(field(pwd, oldpwd)).filter(|dir| !dir.is_empty());
+                return Some(Report { token, status, pwd: field(head, pwd), oldpwd });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(dialect: Dialect) -> Lines {
+        Lines::new(dialect, "/r", 3)
+    }
+
+    const TRIGGER: Trigger =
+        Trigger { number: 41, pair: 7, input: Input::Empty, last_status: 0, overlay: false, capture: false, eval: false };
+
+    #[test]
+    fn a_plain_command_is_one_line_that_fits_a_pipe_atomically() {
+        let line = lines(Dialect::Bash).trigger(&TRIGGER);
+        let want = "\n \\builtin . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null; \
+                    \\builtin printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" >'/r/rep.3'\n";
+        assert_eq!(line, want);
+        let full = Trigger { input: Input::Given, last_status: 255, overlay: true, capture: true, ..TRIGGER };
+        let deep = Lines::new(Dialect::Bash, &"/x".repeat(128), 3);
+        assert!(deep.trigger(&full).len() < 4096);
+    }
+
+    #[test]
+    fn posix_shells_get_the_report_on_a_line_of_its_own() {
+        let line = lines(Dialect::Posix).trigger(&Trigger { last_status: 3, capture: true, ..TRIGGER });
+        let want = "\n \\command . '/r/s.3'\n \\command . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null\n \
+                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" >'/r/rep.3'\n \\command . '/r/d'\n";
+        assert_eq!(line, want);
+    }
+
+    #[test]
+    fn reports_are_read_however_they_are_cut_and_noise_is_passed_over() {
+        let wire = b"41 0\0/tmp\0\0noise\0\0\0Q9 130\0/a\nb\0/old\0X 5\0/\0\0";
+        let want = [(Token::Ended(41), 0, "/tmp", None), (Token::Answer(9), 130, "/a\nb", Some("/old")), (Token::Exiting, 5, "/", None)];
+        for step in 1..wire.len() {
+            let (mut reports, mut got) = (Reports::default(), Vec::new());
+            for piece in wire.chunks(step) {
+                reports.push(piece);
+                while let Some(report) = reports.next_report() {
+                    got.push(report);
+                }
+            }
+            let want: Vec<_> = want
+                .iter()
+                .map(|(token, status, pwd, old)| Report { token: *token, status: *status, pwd: Bytes::from(pwd), oldpwd: old.map(|o| Bytes::from(o)) })
+                .collect();
+            assert_eq!(got, want, "cut every {step} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_replies_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut reports = Reports::default();
+            reports.push(&bytes);
+            while reports.next_report().is_some() {}
+        }
+    }
+}
