@@ -1,0 +1,11 @@
+//! The operating system as stead needs it: terminals, processes, pipes, descriptors. Linux only, on rustix.
+//!
+//! The only crate that may use `unsafe`, and it does in one place: between fork and exec ([`spawn`]). Everything made
+//! here is close-on-exec from its first instant, because a terminal that leaks into an unrelated child is a hole.
+
+pub mod fifo;
+pub mod packet;
+pub mod poll;
+pub mod proc;
+pub mod pty;
+pub mod spawn;

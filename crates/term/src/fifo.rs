@@ -1,0 +1,109 @@
+//! Named pipes, and moving what is in them to disk.
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// Makes a FIFO that must not exist yet; only we may use it.
+pub fn make(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?)
+}
+
+/// The reading end; never waits for a writer.
+pub fn open_reader(path: &Path) -> io::Result<OwnedFd> {
+    open(path, OFlags::RDONLY)
+}
+
+/// Both ends in one: keeps the FIFO from ever seeing end-of-file, and never waits for the other side.
+pub fn open_both(path: &Path) -> io::Result<OwnedFd> {
+    open(path, OFlags::RDWR)
+}
+
+fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
+    let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// The reading end as a child wants it for its standard input: blocking.
+pub fn open_input(path: &Path) -> io::Result<OwnedFd> {
+    // Opened without waiting for a writer first, then set to block.
+    let fd = open_reader(path)?;
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK)?;
+    Ok(fd)
+}
+
+/// Bytes that lie in a pipe.
+pub fn pending(fd: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::io::ioctl_fionread(fd)?)
+}
+
+#[derive(Debug)]
+pub enum Moved {
+    Bytes(u64),
+    /// Nothing there now, but somebody can still write.
+    Empty,
+    /// Nothing there, and nobody has it open for writing.
+    Closed,
+    /// The disk is full; what is in the pipe stays there, and its writer waits.
+    NoSpace,
+}
+
+/// Moves up to `most` bytes from a pipe to a place in a file, inside the kernel: a kill at any instant finds each byte
+/// in the one or in the other, never in our memory.
+pub fn splice(pipe: impl AsFd, file: &File, offset: u64, most: u64) -> io::Result<Moved> {
+    let mut offset = offset;
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    loop {
+        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
+        return match rustix::pipe::splice(&pipe, None, file, Some(&mut offset), most, flags) {
+            Ok(0) => Ok(Moved::Closed),
+            Ok(bytes) => Ok(Moved::Bytes(bytes as u64)),
+            Err(Errno::AGAIN) => Ok(Moved::Empty),
+            Err(Errno::INTR) => continue,
+            Err(Errno::NOSPC | Errno::DQUOT) => Ok(Moved::NoSpace),
+            Err(error) => Err(error.into()),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    #[test]
+    fn a_pipe_tells_whether_more_can_come() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        make(&path).unwrap();
+        let reader = open_reader(&path).unwrap();
+        let file = File::options().read(true).write(true).create_new(true).open(dir.path().join("out")).unwrap();
+        assert!(matches!(splice(&reader, &file, 0, 10).unwrap(), Moved::Closed));
+        let mut writer = File::options().write(true).open(&path).unwrap();
+        assert!(matches!(splice(&reader, &file, 0, 10).unwrap(), Moved::Empty));
+        writer.write_all(b"hello").unwrap();
+        assert_eq!(pending(&reader).unwrap(), 5);
+        assert!(matches!(splice(&reader, &file, 0, 2).unwrap(), Moved::Bytes(2)));
+        assert!(matches!(splice(&reader, &file, 2, 10).unwrap(), Moved::Bytes(3)));
+        drop(writer);
+        assert!(matches!(splice(&reader, &file, 5, 10).unwrap(), Moved::Closed));
+        let mut text = String::new();
+        File::open(dir.path().join("out")).unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn a_fifo_is_made_once_and_belongs_to_us_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        make(&path).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(make(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    }
+}

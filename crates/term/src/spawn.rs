@@ -1,0 +1,125 @@
+//! Starting processes that aren't our children.
+//!
+//! A shell must be reaped, and its exit status remembered, by a process that outlives the steward. So it is forked
+//! twice: the process in between ends at once, and the kernel gives the shell to the nearest subreaper, the keeper.
+
+#![expect(unsafe_code, reason = "between fork and exec there is no safe interface")]
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+#[derive(Debug)]
+pub struct Spawn<'a> {
+    pub program: &'a Path,
+    /// `argv[0]` too.
+    pub arguments: &'a [&'a str],
+    /// The whole environment.
+    pub env: &'a [(&'a [u8], &'a [u8])],
+    pub cwd: &'a Path,
+    pub stdin: OwnedFd,
+    /// Standard output and error. If a terminal: the controlling one of a session of its own.
+    pub terminal: OwnedFd,
+}
+
+/// Starts a process in its own session, with `terminal` as its controlling terminal, as a child of the nearest
+/// subreaper. Returns its process id once it has been executed.
+pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
+    let (mut report, write) = io::pipe()?;
+    let raw = write.as_raw_fd();
+    let mut command = Command::new(spawn.program);
+    if let Some((zero, rest)) = spawn.arguments.split_first() {
+        command.arg0(zero).args(rest);
+    }
+    command
+        .env_clear()
+        .envs(spawn.env.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))))
+        .current_dir(spawn.cwd)
+        .stdin(spawn.stdin)
+        .stdout(spawn.terminal.try_clone()?)
+        .stderr(spawn.terminal);
+    let between = move || {
+        // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setsid`, `getpid`, `write` and `ioctl` are
+        // async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.
+        unsafe {
+            match libc::fork() {
+                -1 => return Err(io::Error::last_os_error()),
+                0 => {}
+                _ => libc::_exit(0),
+            }
+            if libc::setsid() == -1 || libc::ioctl(1, libc::TIOCSCTTY, 0) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            let pid = libc::getpid().to_ne_bytes();
+            if libc::write(raw, pid.as_ptr().cast(), pid.len()) != 4 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: the hook keeps to async-signal-safe calls, see above.
+    unsafe { command.pre_exec(between) };
+    // Returns when the grandchild has executed the program or told why it could not.
+    let spawned = command.spawn();
+    drop(command);
+    drop(write);
+    // The process in between has ended already.
+    spawned?.wait()?;
+    let mut pid = [0; 4];
+    report.read_exact(&mut pid)?;
+    Ok(i32::from_ne_bytes(pid))
+}
+
+/// Starts `arguments` of this very program as a child that knows one descriptor of ours as its number 3.
+pub fn successor(program: &Path, arguments: &[String], link: OwnedFd, log: Stdio) -> io::Result<u32> {
+    let raw = link.as_raw_fd();
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    // SAFETY: runs in the child of a fork; `dup2` and `fcntl` are async-signal-safe, and `raw` is a descriptor that
+    // stays open until the child has been executed, because `link` is dropped only after `spawn`.
+    unsafe {
+        command.pre_exec(move || {
+            // `dup2` onto itself would leave close-on-exec set.
+            let copied = if raw == 3 { libc::fcntl(3, libc::F_SETFD, 0) } else { libc::dup2(raw, 3) };
+            if copied == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        });
+    }
+    let child = command.spawn()?;
+    drop(link);
+    Ok(child.id())
+}
+
+/// Takes over the descriptor that [`successor`] left at number 3.
+pub fn inherited_link() -> io::Result<OwnedFd> {
+    // SAFETY: only borrowed, for a call that answers `BADF` if it isn't open.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(3) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC)?;
+    // SAFETY: it is open, and nothing else owns number 3 in a process that `successor` has just started.
+    Ok(unsafe { OwnedFd::from_raw_fd(3) })
+}
+
+/// Leaves whoever started us: a new session in a new process, so that no terminal, group or parent can take us along.
+/// Returns in the new process only; the old one waits for nobody and ends with `Left`.
+pub fn leave() -> io::Result<Side> {
+    // SAFETY: only called by a process that has one thread, so the child is a full copy of it.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            rustix::process::setsid()?;
+            Ok(Side::Detached)
+        }
+        _ => Ok(Side::Left),
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The process that was called.
+    Left,
+    /// The new one.
+    Detached,
+}
