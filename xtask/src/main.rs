@@ -1,1 +1,61 @@
-fn main(){}
+//! The chores of this repository, so that people and CI call the same thing.
+
+#![expect(clippy::print_stdout, reason = "what a chore did is its output")]
+
+mod bench;
+mod cargo;
+mod failed;
+mod gate;
+
+use failed::{Failed, Result};
+use std::error::Error;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+Usage: cargo xtask test [--quick]
+       cargo xtask bench shell [--quick] [--write]
+
+  test           everything that must hold before a merge; installs or names what it needs
+    --quick        without the long stress tests
+  bench shell    latency and throughput of our shells against other ways to drive one;
+                 writes docs/benchmarks.md
+    --quick        fewer samples, under a minute, writes nothing
+    --write        writes docs/benchmarks.md even so
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("xtask: {error}");
+            let mut source = error.source();
+            while let Some(cause) = source {
+                eprint!(": {cause}");
+                source = cause.source();
+            }
+            eprintln!();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result {
+    match arguments {
+        ["test"] => gate::run(gate::Depth::Full),
+        ["test", "--quick"] => gate::run(gate::Depth::Quick),
+        ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
+        // The two below are how the benchmark calls itself: as its release build, and as the far end of a pipe.
+        ["bench-release", arguments @ ..] => bench::measure(arguments),
+        ["bench-echo"] => bench::echo(),
+        ["help" | "--help" | "-h"] => {
+            print!("{USAGE}");
+            Ok(())
+        }
+        [] => Err(Failed::new(format!("say what to do\n\n{USAGE}"))),
+        other => Err(Failed::new(format!(
+            "`{}` is not a chore\n\n{USAGE}",
+            other.join(" ")
+        ))),
+    }
+}

@@ -58,6 +58,10 @@ impl Escalation {
         Self { grace, first, ticks: 0, signalled: BTreeSet::new() }
     }
 
+    pub fn grace(&self) -> Duration {
+        self.grace
+    }
+
     pub fn phase(&self, elapsed: Duration) -> Phase {
         let by_time = if elapsed >= self.grace + LAST_CHANCE {
             Phase::ReplaceShell

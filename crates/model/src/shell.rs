@@ -102,7 +102,8 @@ impl Lines {
 
     fn say(&self, token: &str) -> String {
         let prefix = self.dialect.prefix();
-        format!("{prefix}printf '%s\\0' \"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" >{}", self.rep)
+        // `<>`: opening it never waits for us. A shell whose steward and keeper are dead must be able to end.
+        format!("{prefix}printf '%s\\0' \"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" 1<>{}", self.rep)
     }
 
     /// The first line a new shell reads.
@@ -243,10 +244,11 @@ impl Lines {
         format!("\n\n\n {}\n", self.say(&format!("Q{number}")))
     }
 
-    /// The query of last resort, without a single word that could be redefined: makes a file. A shell that answers
-    /// neither is replaced.
-    pub fn mute_query(&self, number: u64) -> String {
-        format!("\n >|{}\n", self.path(&format!("q.{number}")))
+    /// After an interrupt, which threw away the rest of the trigger: take back the overlay, capture, and answer.
+    pub fn catch_up(&self, number: u64, overlay: bool) -> String {
+        let p = self.dialect.prefix();
+        let undo = if overlay { format!(" {p}. {}\n", self.path("u")) } else { String::new() };
+        format!("\n{undo} {p}. {}{}", self.path("d"), self.query(number))
     }
 }
 
@@ -346,7 +348,7 @@ mod tests {
     fn a_plain_command_is_one_line_that_fits_a_pipe_atomically() {
         let line = lines(Dialect::Bash).trigger(&TRIGGER);
         let want = "\n \\builtin . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null; \
-                    \\builtin printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" >'/r/rep.3'\n";
+                    \\builtin printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
         let full = Trigger { input: Input::Given, last_status: 255, overlay: true, capture: true, ..TRIGGER };
         let deep = Lines::new(Dialect::Bash, &"/x".repeat(128), 3);
@@ -357,7 +359,7 @@ mod tests {
     fn posix_shells_get_the_report_on_a_line_of_its_own() {
         let line = lines(Dialect::Posix).trigger(&Trigger { last_status: 3, capture: true, ..TRIGGER });
         let want = "\n \\command . '/r/s.3'\n \\command . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null\n \
-                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" >'/r/rep.3'\n \\command . '/r/d'\n";
+                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n \\command . '/r/d'\n";
         assert_eq!(line, want);
     }
 

@@ -17,7 +17,6 @@ pub mod capture;
 pub mod restore;
 
 use crate::effect::Context;
-use crate::shell::Dialect;
 use crate::word::Reader;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,0 +1,31 @@
+//! The supervisor inside a sandbox. It owns shells, runs commands in them, and writes every byte they print to a
+//! journal before anyone sees it. Three roles of one program:
+//!
+//! ```text
+//! client ── socket ──► steward ── control FIFO ──► bash
+//!                        │  ▲ ◄── reply FIFO ────────┘│
+//!                        │  └──── output FIFOs ◄──────┘
+//!            descriptors │ ▲
+//!                        ▼ │ after a crash
+//!                      keeper   (starts the steward again, holds its descriptors, reaps its shells)
+//! ```
+//!
+//! One thread, one epoll loop ([`serve`]): nothing here waits for a disk or a peer for long, and the bytes move inside
+//! the kernel. The steward is crash-only. What it must know after `kill -9` is on disk ([`journal`]) or in the keeper
+//! ([`keeper`]); starting and recovering are the same code ([`shell::recover`]).
+
+pub mod bridge;
+pub mod client;
+mod conn;
+pub mod dir;
+pub mod entry;
+mod follow;
+mod host;
+pub mod journal;
+pub mod keeper;
+mod link;
+mod request;
+mod retain;
+mod serve;
+mod shell;
+pub mod start;

@@ -42,6 +42,47 @@ pub fn pending(fd: impl AsFd) -> io::Result<u64> {
     Ok(rustix::io::ioctl_fionread(fd)?)
 }
 
+/// What is the matter with a pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    HasBytes,
+    /// Nothing there now, but somebody can still write.
+    Empty,
+    /// Nothing there, and nobody has it open for writing.
+    Closed,
+}
+
+/// Looks at pipes without taking anything out. `poll` can't: it says "hung up" only of a FIFO that had a writer since it
+/// was opened.
+#[derive(Debug)]
+pub struct Probe {
+    into: OwnedFd,
+    out: OwnedFd,
+}
+
+impl Probe {
+    pub fn new() -> io::Result<Self> {
+        let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
+        Ok(Self { into, out })
+    }
+
+    pub fn look(&self, pipe: impl AsFd) -> io::Result<Condition> {
+        loop {
+            // Copies one byte, at most, into a pipe of our own; the original stays where it is.
+            return match rustix::pipe::tee(&pipe, &self.into, 1, SpliceFlags::NONBLOCK) {
+                Ok(0) => Ok(Condition::Closed),
+                Ok(_) => {
+                    rustix::io::read(&self.out, &mut [0_u8; 1])?;
+                    Ok(Condition::HasBytes)
+                }
+                Err(Errno::AGAIN) => Ok(Condition::Empty),
+                Err(Errno::INTR) => continue,
+                Err(error) => Err(error.into()),
+            };
+        }
+    }
+}
+
 #[derive(Debug)]
 pub enum Moved {
     Bytes(u64),
@@ -82,11 +123,15 @@ mod tests {
         let path = dir.path().join("f");
         make(&path).unwrap();
         let reader = open_reader(&path).unwrap();
+        let probe = Probe::new().unwrap();
+        assert_eq!(probe.look(&reader).unwrap(), Condition::Closed);
         let file = File::options().read(true).write(true).create_new(true).open(dir.path().join("out")).unwrap();
         assert!(matches!(splice(&reader, &file, 0, 10).unwrap(), Moved::Closed));
         let mut writer = File::options().write(true).open(&path).unwrap();
         assert!(matches!(splice(&reader, &file, 0, 10).unwrap(), Moved::Empty));
+        assert_eq!(probe.look(&reader).unwrap(), Condition::Empty);
         writer.write_all(b"hello").unwrap();
+        assert_eq!(probe.look(&reader).unwrap(), Condition::HasBytes);
         assert_eq!(pending(&reader).unwrap(), 5);
         assert!(matches!(splice(&reader, &file, 0, 2).unwrap(), Moved::Bytes(2)));
         assert!(matches!(splice(&reader, &file, 2, 10).unwrap(), Moved::Bytes(3)));

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 #[derive(Debug)]
 pub struct Spawn<'a> {
@@ -75,7 +75,7 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
 }
 
 /// Starts `arguments` of this very program as a child that knows one descriptor of ours as its number 3.
-pub fn successor(program: &Path, arguments: &[String], link: OwnedFd, log: Stdio) -> io::Result<u32> {
+pub fn successor(program: &Path, arguments: &[String], link: OwnedFd, log: Stdio) -> io::Result<Child> {
     let raw = link.as_raw_fd();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
@@ -90,7 +90,7 @@ pub fn successor(program: &Path, arguments: &[String], link: OwnedFd, log: Stdio
     }
     let child = command.spawn()?;
     drop(link);
-    Ok(child.id())
+    Ok(child)
 }
 
 /// Takes over the descriptor that [`successor`] left at number 3.
@@ -114,6 +114,14 @@ pub fn leave() -> io::Result<Side> {
         }
         _ => Ok(Side::Left),
     }
+}
+
+/// Makes every descriptor from `first` on close at the next exec: what whoever started us had open is not ours to pass
+/// on to a shell.
+pub fn close_inherited_on_exec(first: u32) -> io::Result<()> {
+    // SAFETY: sets flags on descriptors; touches no memory.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

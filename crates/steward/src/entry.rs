@@ -1,0 +1,144 @@
+//! The command line of the roles. `stead steward ..` and the small static `steward` share it; people see it seldom, so
+//! it is plain.
+
+use crate::bridge;
+use crate::client::{Client, ClientError};
+use crate::dir::{Dir, DirError};
+use crate::host::Settings;
+use crate::keeper::{self, Role};
+use crate::serve;
+use crate::start::{self, StartError, Started};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use stead_model::proto::Request;
+use stead_term::spawn::{self, Side};
+
+pub const USAGE: &str = "\
+Usage: steward start|connect|stop|status --dir DIR [--journal-limit BYTES] [--command-limit N]
+
+  start     run a steward over DIR in the background, or find the one that runs there
+  connect   speak the protocol of DIR's steward on standard input and output
+  stop      end all shells of DIR's steward, then the steward
+  status    say whether a steward runs over DIR
+
+  --dir DIR               where its socket, shells and journal are; made private (0700)
+  --journal-limit BYTES   remove the oldest finished output past this (default 21474836480)
+  --command-limit N       remember this many finished commands for each shell (default 65536)
+";
+
+#[derive(Debug, thiserror::Error)]
+pub enum EntryError {
+    #[error("{0}\n\n{USAGE}")]
+    Usage(String),
+    #[error(transparent)]
+    Start(#[from] StartError),
+    #[error(transparent)]
+    Dir(#[from] DirError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{what}")]
+    Io { what: &'static str, source: io::Error },
+}
+
+/// What to print on success.
+pub type Said = Option<String>;
+
+/// Runs one role. `call` is how this program is called as a steward: nothing for `steward`, the word `steward` for
+/// `stead`.
+pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
+    let asked = Asked::parse(call, arguments)?;
+    match asked.role.as_str() {
+        "start" => {
+            let keeper = |dir: &Dir| asked.role_of(dir, "keep");
+            Ok(Some(match start::start(&asked.dir, &keeper)? {
+                Started::Now => "started\n".to_owned(),
+                Started::Before => "already running\n".to_owned(),
+            }))
+        }
+        "connect" => {
+            let dir = Dir::open(&asked.dir)?;
+            bridge::run(&dir).map_err(|source| EntryError::Io { what: "the connection to the steward broke", source })?;
+            Ok(None)
+        }
+        "stop" => {
+            Client::connect(&asked.dir, "steward stop")?.request(&Request::Shutdown)?;
+            Ok(Some("stopped\n".to_owned()))
+        }
+        "status" => {
+            let client = Client::connect(&asked.dir, "steward status")?;
+            let welcome = client.welcome();
+            Ok(Some(format!("steward {} running as {} (keeper {}), start {}\n", welcome.build, welcome.pid, welcome.keeper_pid, welcome.epoch)))
+        }
+        "keep" => asked.keep().map(|()| None),
+        "run" => asked.serve().map(|()| None),
+        "help" | "--help" | "-h" => Ok(Some(USAGE.to_owned())),
+        other => Err(EntryError::Usage(format!("`{other}` is not something a steward can do"))),
+    }
+}
+
+struct Asked {
+    call: Vec<String>,
+    role: String,
+    dir: PathBuf,
+    settings: Settings,
+}
+
+impl Asked {
+    fn parse(call: &[&str], arguments: &[OsString]) -> Result<Self, EntryError> {
+        let mut arguments = arguments.iter();
+        let role = arguments.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_else(|| "help".to_owned());
+        let (mut dir, mut settings) = (None, Settings::default());
+        while let Some(flag) = arguments.next() {
+            let flag = flag.to_string_lossy().into_owned();
+            let value = arguments.next().ok_or_else(|| EntryError::Usage(format!("`{flag}` needs a value")))?;
+            let number = || value.to_str().and_then(|text| text.parse::<u64>().ok()).filter(|number| *number > 0);
+            let bad = || EntryError::Usage(format!("`{}` is not a number for `{flag}`", value.display()));
+            match flag.as_str() {
+                "--dir" => dir = Some(PathBuf::from(value)),
+                "--journal-limit" => settings.journal_limit = number().ok_or_else(bad)?,
+                "--command-limit" => {
+                    settings.command_limit = number().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
+                }
+                other => return Err(EntryError::Usage(format!("unknown option `{other}`"))),
+            }
+        }
+        let dir = match dir {
+            Some(dir) => dir,
+            None if matches!(role.as_str(), "help" | "--help" | "-h") => PathBuf::new(),
+            None => return Err(EntryError::Usage("`--dir DIR` is missing".to_owned())),
+        };
+        Ok(Self { call: call.iter().map(|word| (*word).to_owned()).collect(), role, dir, settings })
+    }
+
+    /// This program, called as another role over the same directory.
+    fn role_of(&self, dir: &Dir, role: &str) -> Role {
+        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
+        let mut arguments = self.call.clone();
+        arguments.extend([role.to_owned(), "--dir".to_owned(), dir.root().to_string_lossy().into_owned()]);
+        arguments.extend(["--journal-limit".to_owned(), self.settings.journal_limit.to_string()]);
+        arguments.extend(["--command-limit".to_owned(), self.settings.command_limit.to_string()]);
+        Role { program, arguments }
+    }
+
+    fn keep(&self) -> Result<(), EntryError> {
+        let failed = |source| EntryError::Io { what: "the keeper can't go on", source };
+        let link = spawn::inherited_link().map_err(failed)?;
+        let dir = Dir::open(&self.dir)?;
+        if spawn::leave().map_err(failed)? == Side::Left {
+            return Ok(());
+        }
+        spawn::close_inherited_on_exec(3).map_err(failed)?;
+        // Nothing of ours is to hold a file system.
+        rustix::process::chdir(Path::new("/")).map_err(|error| failed(error.into()))?;
+        keeper::run(&dir, &self.role_of(&dir, "run"), link).map_err(failed)
+    }
+
+    fn serve(&self) -> Result<(), EntryError> {
+        let failed = |source| EntryError::Io { what: "the steward can't go on", source };
+        let link = spawn::inherited_link().map_err(failed)?;
+        let dir = Dir::open(&self.dir)?;
+        let keeper = self.role_of(&dir, "keep");
+        serve::run(dir, self.settings.clone(), keeper, link).map_err(failed)
+    }
+}

@@ -1,0 +1,186 @@
+//! Followers: clients that want to hear of a command as it goes. Each reads the journal at its own pace from its own
+//! place; the log is the buffer, so one that is slow, or gone, costs nothing and loses nothing.
+
+use crate::conn::Conn;
+use crate::journal::LogPos;
+use crate::shell::{Shell, journal_fault};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use stead_model::frame::{Chunk, Stream};
+use stead_model::proto::{At, Event, Fault, FaultCode, Follow, Reply};
+use stead_model::record::{ChunkRecord, Record};
+
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) connection: u32,
+    pub(crate) request: u32,
+    number: u64,
+    at: LogPos,
+    after: u64,
+    /// May go below zero by one chunk: chunks are never cut.
+    pub(crate) credit: i64,
+    late: bool,
+    ended: bool,
+    /// No late output can come any more.
+    heard_all: bool,
+    stalled: bool,
+    files: [Option<File>; 2],
+}
+
+/// Log bytes to read at once: a caught-up follower finds a record or two.
+const READ: u64 = 16 << 10;
+
+/// What remains to be done for a follower.
+#[derive(Debug, PartialEq, Eq)]
+enum Progress {
+    /// For news, or for credit.
+    Waiting,
+    /// For room in its connection.
+    Held,
+    Over,
+}
+
+impl Follower {
+    pub(crate) fn new(shell: &Shell, number: u64, from: (u32, u32), follow: &Follow) -> Result<Self, Fault> {
+        let entry = shell.commands.get(&number).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
+        if entry.evicted {
+            return Err(shell.gone());
+        }
+        Ok(Self {
+            connection: from.0,
+            request: from.1,
+            number,
+            at: entry.first,
+            after: follow.after,
+            credit: i64::try_from(follow.credit).unwrap_or(i64::MAX),
+            late: follow.late,
+            ended: false,
+            heard_all: false,
+            stalled: false,
+            files: [None, None],
+        })
+    }
+
+    /// Sends what there is, as far as the client has given credit and its connection has room.
+    fn pump(&mut self, shell: &Shell, conn: &mut Conn) -> Result<Progress, Fault> {
+        if shell.commands.get(&self.number).is_none_or(|entry| entry.evicted) {
+            return Err(shell.gone());
+        }
+        loop {
+            if let Some(stopped) = self.stopped(conn) {
+                return Ok(stopped);
+            }
+            let records = shell.journal.read(self.at, READ).map_err(|error| journal_fault(&error))?;
+            if records.is_empty() {
+                break;
+            }
+            for (record, next) in records {
+                if let Some(stopped) = self.stopped(conn) {
+                    return Ok(stopped);
+                }
+                self.tell(shell, conn, &record)?;
+                self.at = next;
+                if self.ended && (!self.late || self.heard_all) {
+                    return Ok(Progress::Over);
+                }
+            }
+        }
+        let stalled = shell.is_stalled(self.number);
+        if stalled != self.stalled {
+            self.stalled = stalled;
+            conn.event(self.request, &Event::Stalled(stalled));
+        }
+        Ok(Progress::Waiting)
+    }
+
+    fn stopped(&self, conn: &Conn) -> Option<Progress> {
+        if conn.is_full() {
+            return Some(Progress::Held);
+        }
+        (self.credit <= 0).then_some(Progress::Waiting)
+    }
+
+    fn tell(&mut self, shell: &Shell, conn: &mut Conn, record: &Record) -> Result<(), Fault> {
+        if record.number() != Some(self.number) {
+            return Ok(());
+        }
+        match record {
+            Record::Started(started) => {
+                if self.after < 1 {
+                    conn.event(self.request, &Event::Started(At { seq: 1, at: started.at }));
+                    self.after = 1;
+                }
+            }
+            Record::Chunk(chunk) => {
+                if chunk.seq > self.after && (!chunk.late || self.late) {
+                    let bytes = self.read(shell, chunk)?;
+                    self.credit -= i64::try_from(bytes.len()).unwrap_or(i64::MAX);
+                    let ChunkRecord { seq, stream, offset, at, late, .. } = *chunk;
+                    conn.data(self.request, &Chunk { seq, stream, late, offset, at, bytes });
+                    self.after = seq;
+                }
+            }
+            Record::Ended(ended) => {
+                self.ended = true;
+                self.heard_all = !ended.ending.streams_open;
+                if ended.seq > self.after {
+                    conn.event(self.request, &Event::Ended(At { seq: ended.seq, at: ended.at }));
+                    self.after = ended.seq;
+                }
+            }
+            Record::Head(_) | Record::Spawning(_) | Record::Spawned(_) | Record::Accepted(_) => {}
+            Record::Drained(_) => self.heard_all = true,
+            Record::Cancelling(_) | Record::Evicted(_) => {}
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, shell: &Shell, chunk: &ChunkRecord) -> Result<Vec<u8>, Fault> {
+        let slot = match chunk.stream {
+            Stream::Stdout => &mut self.files[0],
+            Stream::Stderr => &mut self.files[1],
+        };
+        let damaged = |error: std::io::Error| Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}"));
+        let file = match slot {
+            Some(file) => file,
+            None => slot.insert(File::open(shell.journal.stream_path(self.number, chunk.stream)).map_err(damaged)?),
+        };
+        let mut bytes = vec![0; usize::try_from(chunk.length).unwrap_or(usize::MAX)];
+        file.read_exact_at(&mut bytes, chunk.offset).map_err(damaged)?;
+        Ok(bytes)
+    }
+}
+
+/// Tells a shell's followers what is new, and lets those go that have heard all. Returns the connections that had no
+/// room for more.
+pub(crate) fn pump(shell: &mut Shell, connections: &mut BTreeMap<u32, Conn>) -> Vec<u32> {
+    let mut held = Vec::new();
+    let mut followers = std::mem::take(&mut shell.followers);
+    followers.retain_mut(|follower| {
+        let Some(conn) = connections.get_mut(&follower.connection) else { return false };
+        let progress = follower.pump(shell, conn);
+        match progress {
+            Ok(Progress::Waiting) => return true,
+            Ok(Progress::Held) => {
+                held.push(follower.connection);
+                return true;
+            }
+            Ok(Progress::Over) => match shell.command_info(follower.number) {
+                Ok(info) => conn.reply(follower.request, &Reply::Command(Box::new(info))),
+                Err(fault) => conn.fault(follower.request, &fault),
+            },
+            Err(fault) => conn.fault(follower.request, &fault),
+        }
+        false
+    });
+    shell.followers.append(&mut followers);
+    for (connection, request, answer) in std::mem::take(&mut shell.outbox) {
+        let Some(conn) = connections.get_mut(&connection) else { continue };
+        match answer {
+            Ok(reply) => conn.reply(request, &reply),
+            Err(fault) => conn.fault(request, &fault),
+        }
+    }
+    held
+}

@@ -1,0 +1,192 @@
+//! The keeper: a process so small that it has no reason to die. It keeps descriptors under names, starts the steward,
+//! starts it again when it dies and hands everything back; and it reaps, because orphans of the steward become its
+//! children. It reads no byte that a user wrote.
+//!
+//! ```text
+//! to the keeper:      S name + descriptor   keep this        D name   drop it        Q   end when the steward ends
+//! to the steward:     F name + descriptor   you had this     Z        that was all   R pid status   a child ended
+//! ```
+
+use crate::dir::Dir;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use stead_term::packet::{self, Wait};
+use stead_term::spawn;
+
+/// Ended children that a steward which is just being started again has yet to hear of.
+const REMEMBERED: usize = 1024;
+
+/// A steward that lived shorter than this failed to start; the next try waits.
+const SETTLED: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// How to start a steward: this program with these arguments.
+#[derive(Debug, Clone)]
+pub struct Role {
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+}
+
+enum Note {
+    Packet(Vec<u8>, Option<OwnedFd>),
+    /// The steward's end of the link is closed: it is dead, all it sent has been noted.
+    LinkClosed,
+    Reaped { pid: i32, status: i32 },
+}
+
+/// Runs until told to end. `link` brings the first things to keep: from whoever starts us, or from a steward whose
+/// keeper died.
+pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
+    rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
+    let mut keeper = Keeper { store: BTreeMap::new(), reaped: VecDeque::new(), stopping: false };
+    loop {
+        match packet::receive(&link, Wait::Block)? {
+            Some((bytes, fd)) if bytes.first() == Some(&b'S') => keeper.store(&bytes, fd),
+            Some((bytes, _)) if bytes.as_slice() == b"Z" => break,
+            // Whoever was handing over died half-way: without all descriptors there is nothing to keep.
+            Some(_) | None => return Ok(()),
+        }
+    }
+    drop(link);
+    let (notes, inbox) = channel();
+    let (wake, reaper_wake) = channel();
+    {
+        let notes = notes.clone();
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || reap(&notes, &reaper_wake))?;
+    }
+    let mut wait = Duration::ZERO;
+    while !keeper.stopping {
+        let born = Instant::now();
+        if let Err(error) = keeper.serve_one(dir, steward, &notes, &inbox, &wake) {
+            eprintln!("keeper: can't start a steward: {error}");
+        }
+        if keeper.stopping {
+            break;
+        }
+        wait = if born.elapsed() > SETTLED { Duration::ZERO } else { (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT) };
+        keeper.note_until(&inbox, Instant::now() + wait.saturating_sub(Duration::from_millis(5)));
+    }
+    Ok(())
+}
+
+struct Keeper {
+    store: BTreeMap<Vec<u8>, OwnedFd>,
+    reaped: VecDeque<(i32, i32)>,
+    stopping: bool,
+}
+
+impl Keeper {
+    /// The life of one steward.
+    fn serve_one(
+        &mut self, dir: &Dir, role: &Role, notes: &Sender<Note>, inbox: &Receiver<Note>, wake: &Sender<()>,
+    ) -> io::Result<()> {
+        let (ours, theirs) = packet::pair()?;
+        let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
+        let pid = spawn::successor(&role.program, &role.arguments, theirs, log)?.id();
+        let _ = wake.send(());
+        self.hand_over(&ours)?;
+        let reader = ours.try_clone()?;
+        let packets = notes.clone();
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || listen(&reader, &packets))?;
+        let (mut link_open, mut alive) = (true, true);
+        // Both, in either order: its last packets, and the fact that it is no more.
+        while link_open || alive {
+            match inbox.recv() {
+                Ok(Note::Packet(bytes, fd)) => self.store(&bytes, fd),
+                Ok(Note::LinkClosed) => link_open = false,
+                Ok(Note::Reaped { pid: ended, status }) => {
+                    if i64::from(ended) == i64::from(pid) {
+                        alive = false;
+                    } else {
+                        self.remember(ended, status);
+                        // Can't lock up: what the steward sends meanwhile is taken by a thread of its own. A dead
+                        // one will be told with everything else when it starts again.
+                        let _ = packet::send(&ours, &reaped_packet(ended, status), None, Wait::Block);
+                    }
+                }
+                Err(_) => return Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn hand_over(&self, link: &OwnedFd) -> io::Result<()> {
+        for (name, fd) in &self.store {
+            packet::send(link, &[b"F", name.as_slice()].concat(), Some(fd.as_fd()), Wait::Block)?;
+        }
+        for (pid, status) in &self.reaped {
+            packet::send(link, &reaped_packet(*pid, *status), None, Wait::Block)?;
+        }
+        packet::send(link, b"Z", None, Wait::Block)
+    }
+
+    fn store(&mut self, bytes: &[u8], fd: Option<OwnedFd>) {
+        match (bytes.split_first(), fd) {
+            (Some((b'S', name)), Some(fd)) => {
+                self.store.insert(name.to_vec(), fd);
+            }
+            (Some((b'D', name)), _) => {
+                self.store.remove(name);
+            }
+            (Some((b'Q', _)), _) => self.stopping = true,
+            _ => {}
+        }
+    }
+
+    fn remember(&mut self, pid: i32, status: i32) {
+        if self.reaped.len() == REMEMBERED {
+            self.reaped.pop_front();
+        }
+        self.reaped.push_back((pid, status));
+    }
+
+    /// Between two stewards there are still children to note.
+    fn note_until(&mut self, inbox: &Receiver<Note>, until: Instant) {
+        loop {
+            match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Note::Reaped { pid, status }) => self.remember(pid, status),
+                Ok(Note::Packet(..) | Note::LinkClosed) => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+fn reaped_packet(pid: i32, status: i32) -> Vec<u8> {
+    [b"R".as_slice(), &pid.to_be_bytes(), &status.to_be_bytes()].concat()
+}
+
+/// Passes on what a steward sends until it is gone.
+fn listen(link: &OwnedFd, notes: &Sender<Note>) {
+    while let Ok(Some((bytes, fd))) = packet::receive(link, Wait::Block) {
+        if notes.send(Note::Packet(bytes, fd)).is_err() {
+            return;
+        }
+    }
+    let _ = notes.send(Note::LinkClosed);
+}
+
+/// Waits for children, one after the other, and for the next steward when there are none.
+fn reap(notes: &Sender<Note>, wake: &Receiver<()>) {
+    loop {
+        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
+            Ok(Some((pid, status))) => {
+                let note = Note::Reaped { pid: pid.as_raw_nonzero().get(), status: status.as_raw() };
+                if notes.send(note).is_err() {
+                    return;
+                }
+            }
+            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => {
+                if wake.recv().is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

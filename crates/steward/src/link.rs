@@ -1,0 +1,85 @@
+//! The steward's end of its link to the keeper.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use stead_term::packet::{self, Wait};
+
+/// Descriptors by name, as the keeper has them.
+pub(crate) type Store = BTreeMap<String, OwnedFd>;
+
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    /// Exit statuses that nobody has asked for yet.
+    reaped: HashMap<i32, i32>,
+}
+
+/// More unclaimed statuses than this are orphans of orphans: forget them.
+const UNCLAIMED: usize = 4096;
+
+impl Link {
+    /// Takes everything back that the keeper has kept.
+    pub(crate) fn receive(socket: OwnedFd) -> io::Result<(Self, Store)> {
+        let mut link = Self { socket, reaped: HashMap::new() };
+        let mut store = Store::new();
+        loop {
+            let Some((bytes, fd)) = packet::receive(&link.socket, Wait::Block)? else {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            };
+            match (bytes.split_first(), fd) {
+                (Some((b'F', name)), Some(fd)) => {
+                    store.insert(String::from_utf8_lossy(name).into_owned(), fd);
+                }
+                (Some((b'Z', _)), _) => return Ok((link, store)),
+                _ => link.note(&bytes),
+            }
+        }
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        let Some((b'R', numbers)) = bytes.split_first() else { return };
+        if let (Some(pid), Some(status)) = (numbers.first_chunk::<4>(), numbers.last_chunk::<4>()) {
+            if self.reaped.len() >= UNCLAIMED {
+                self.reaped.clear();
+            }
+            self.reaped.insert(i32::from_be_bytes(*pid), i32::from_be_bytes(*status));
+        }
+    }
+
+    /// Reads what has come. `false`: the keeper is dead.
+    pub(crate) fn poll(&mut self) -> bool {
+        loop {
+            match packet::receive(&self.socket, Wait::Never) {
+                Ok(Some((bytes, _))) => self.note(&bytes),
+                Ok(None) => return false,
+                Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+            }
+        }
+    }
+
+    /// The wait status of a process that has ended, once.
+    pub(crate) fn take_status(&mut self, pid: i32) -> Option<i32> {
+        self.reaped.remove(&pid)
+    }
+
+    /// Once this returns the descriptor outlives us: it is in the socket, which the keeper empties before it starts
+    /// another steward. A dead keeper is noticed by [`Self::poll`].
+    pub(crate) fn park(&self, name: &str, fd: impl AsFd) -> io::Result<()> {
+        packet::send(&self.socket, format!("S{name}").as_bytes(), Some(fd.as_fd()), Wait::Block)
+    }
+
+    pub(crate) fn unpark(&self, name: &str) {
+        // If the keeper is dead there is nothing to drop.
+        let _ = packet::send(&self.socket, format!("D{name}").as_bytes(), None, Wait::Block);
+    }
+
+    /// The keeper is to end when we do.
+    pub(crate) fn stop(&self) {
+        let _ = packet::send(&self.socket, b"Q", None, Wait::Block);
+    }
+}

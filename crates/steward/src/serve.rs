@@ -1,0 +1,299 @@
+//! The loop: wait, let each owner do its step, tell who wants to hear, then do what nobody waits for.
+
+use crate::conn::{Conn, Input};
+use crate::dir::Dir;
+use crate::follow;
+use crate::host::{Host, Settings, Source, Timer, What};
+use crate::keeper::Role;
+use crate::link::Link;
+use crate::retain;
+use crate::shell::Shell;
+use crate::start;
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use stead_model::ids::{CommandId, ShellId};
+use stead_model::proto::{CancelReason, Reply};
+use stead_term::fifo::Probe;
+use stead_term::poll::{Interest, Poller, Ready};
+
+/// One server, some command lines, some tests; more than this is a mistake or an attack.
+const MOST_CONNECTIONS: usize = 256;
+
+#[derive(Debug)]
+pub(crate) struct Steward {
+    pub(crate) host: Host,
+    pub(crate) epoch: u64,
+    pub(crate) shells: BTreeMap<u32, Shell>,
+    pub(crate) names: HashMap<ShellId, u32>,
+    pub(crate) ids: HashMap<CommandId, (u32, u64)>,
+    pub(crate) connections: BTreeMap<u32, Conn>,
+    pub(crate) last_key: u32,
+    listener: UnixListener,
+    lock: Option<OwnedFd>,
+    next_connection: u32,
+    keeper: Role,
+    stopping: bool,
+}
+
+/// Runs a steward over `dir` until it is told to end; `link` is the keeper's.
+pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> io::Result<()> {
+    let (link, mut store) = Link::receive(link)?;
+    let epoch = dir.next_epoch()?;
+    let ready = store.remove("ready");
+    let lock = store.remove("lock");
+    let poller = Poller::new()?;
+    let listener = match store.remove("listen") {
+        Some(fd) => UnixListener::from(fd),
+        None => {
+            let listener = dir.bind()?;
+            link.park("listen", &listener)?;
+            listener
+        }
+    };
+    listener.set_nonblocking(true)?;
+    poller.add(&listener, Source::Listener.token(), Interest::Read)?;
+    poller.add(link.socket(), Source::Keeper.token(), Interest::Read)?;
+    let host = Host::new(dir, settings, poller, Probe::new()?, link);
+    let mut steward = Steward {
+        host, epoch, listener, lock, keeper,
+        shells: BTreeMap::new(), names: HashMap::new(), ids: HashMap::new(), connections: BTreeMap::new(),
+        last_key: 0, next_connection: 0, stopping: false,
+    };
+    steward.recover(&mut store)?;
+    // Whatever is left belongs to a shell that never came to be.
+    for name in store.keys() {
+        steward.host.link.unpark(name);
+    }
+    if let Some(ready) = ready {
+        steward.host.link.unpark("ready");
+        let _ = rustix::io::write(&ready, b"1");
+    }
+    steward.run()
+}
+
+impl Steward {
+    fn recover(&mut self, store: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
+        for key in self.host.dir.journals()? {
+            self.last_key = self.last_key.max(key);
+            match Shell::recover(&mut self.host, key, store, self.epoch) {
+                Ok(Some(shell)) => {
+                    self.names.insert(shell.open.shell.clone(), key);
+                    self.ids.extend(shell.commands.iter().map(|(number, entry)| (entry.id.clone(), (key, *number))));
+                    self.shells.insert(key, shell);
+                }
+                Ok(None) => std::fs::remove_dir_all(self.host.dir.journal(key))?,
+                // One journal that can't be read must not take the others with it. It stays where it is.
+                Err(error) => eprintln!("steward: journal {key}: {error}"),
+            }
+        }
+        let shells = &self.shells;
+        self.host.dir.sweep_runs(|key| shells.contains_key(&key))
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        while !self.stopping {
+            self.host.poller.wait(self.host.next_wait(), &mut ready)?;
+            for event in &ready {
+                self.dispatch(*event)?;
+            }
+            for (key, pair) in std::mem::take(&mut self.host.unread) {
+                self.with_shell(key, |shell, host| shell.output_ready(host, pair));
+            }
+            while let Some(timer) = self.host.due() {
+                self.ring(timer);
+            }
+            self.tell();
+            self.do_chores();
+        }
+        Ok(())
+    }
+
+    fn with_shell(&mut self, key: u32, step: impl FnOnce(&mut Shell, &mut Host)) {
+        if let Some(shell) = self.shells.get_mut(&key) {
+            step(shell, &mut self.host);
+        }
+    }
+
+    fn dispatch(&mut self, event: Ready) -> io::Result<()> {
+        match Source::from_token(event.token) {
+            Some(Source::Keeper) => self.keeper_spoke(),
+            Some(Source::Listener) => {
+                self.welcome();
+                Ok(())
+            }
+            Some(Source::Connection(id)) => {
+                self.connection_ready(id, event);
+                Ok(())
+            }
+            Some(Source::Replies(key)) => {
+                self.with_shell(key, |shell, host| shell.replies_ready(host));
+                Ok(())
+            }
+            Some(Source::Terminal(key)) => {
+                self.with_shell(key, |shell, host| shell.terminal_ready(host));
+                Ok(())
+            }
+            Some(Source::Process(key)) => {
+                self.with_shell(key, |shell, host| shell.process_gone(host));
+                Ok(())
+            }
+            Some(Source::Output(key, pair)) => {
+                self.with_shell(key, |shell, host| shell.output_ready(host, pair));
+                Ok(())
+            }
+            Some(Source::Input(key)) => {
+                self.with_shell(key, |shell, host| shell.input_ready(host));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn ring(&mut self, timer: Timer) {
+        self.with_shell(timer.shell, |shell, host| match timer.what {
+            What::Announce => {
+                host.news.insert(timer.shell);
+            }
+            What::Deadline(number) => shell.cancel(host, number, CancelReason::TimedOut),
+            What::Escalate(number) => shell.escalate(host, number),
+            What::Watch(number) => shell.watch(host, number),
+            What::Retry => shell.retry(host),
+            What::Unreaped(incarnation) => shell.unreaped(host, incarnation),
+            What::Respawn => shell.respawn(host),
+        });
+    }
+
+    /// The keeper told of children that ended, or is dead itself.
+    fn keeper_spoke(&mut self) -> io::Result<()> {
+        if !self.host.link.poll() {
+            return self.replace_keeper();
+        }
+        let Self { shells, host, .. } = self;
+        for shell in shells.values_mut().filter(|shell| shell.is_gone()) {
+            shell.process_gone(host);
+        }
+        Ok(())
+    }
+
+    /// Starts a new keeper, gives it everything, and makes way: it starts the next steward as its own child, so that
+    /// shells to come are its to reap. The same way as a crash, but nobody has to notice first.
+    fn replace_keeper(&mut self) -> io::Result<()> {
+        eprintln!("steward: the keeper is dead; making a new one");
+        let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> = vec![("listen".into(), self.listener.as_fd())];
+        things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
+        for shell in self.shells.values() {
+            shell.descriptors(&mut things);
+        }
+        start::keeper(&self.host.dir, &self.keeper, &things)?;
+        self.stopping = true;
+        Ok(())
+    }
+
+    fn welcome(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.connections.len() >= MOST_CONNECTIONS {
+                eprintln!("steward: {MOST_CONNECTIONS} connections are open already; refused one more");
+                continue;
+            }
+            self.next_connection = (self.next_connection + 1) & 0xff_ffff;
+            let id = self.next_connection;
+            match Conn::new(&self.host, id, stream) {
+                Ok(conn) => {
+                    self.connections.insert(id, conn);
+                }
+                Err(error) => eprintln!("steward: a connection failed: {error}"),
+            }
+        }
+    }
+
+    fn connection_ready(&mut self, id: u32, event: Ready) {
+        if event.writable {
+            // There is room again for what followers were holding back.
+            for (key, shell) in &self.shells {
+                if shell.followers.iter().any(|follower| follower.connection == id) {
+                    self.host.news.insert(*key);
+                }
+            }
+            if self.connections.get_mut(&id).is_some_and(|conn| !conn.flush(&self.host)) {
+                return self.hang_up(id);
+            }
+        }
+        if !event.readable {
+            return;
+        }
+        let Some(conn) = self.connections.get_mut(&id) else { return };
+        match conn.receive() {
+            Input::Over => self.hang_up(id),
+            Input::Frames(frames) => {
+                for frame in frames {
+                    if !self.handle(id, &frame) {
+                        if let Some(conn) = self.connections.get_mut(&id) {
+                            conn.flush(&self.host);
+                        }
+                        return self.hang_up(id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The client is gone; what it asked for goes on.
+    fn hang_up(&mut self, id: u32) {
+        if let Some(conn) = self.connections.remove(&id) {
+            conn.close(&self.host);
+        }
+        for shell in self.shells.values_mut() {
+            shell.followers.retain(|follower| follower.connection != id);
+        }
+    }
+
+    fn tell(&mut self) {
+        let mut held = Vec::new();
+        for key in std::mem::take(&mut self.host.news) {
+            if let Some(shell) = self.shells.get_mut(&key) {
+                held.extend(follow::pump(shell, &mut self.connections).into_iter().map(|connection| (key, connection)));
+            }
+        }
+        let with_output = self.connections.iter_mut().filter(|(_, conn)| conn.has_output());
+        let gone: Vec<_> = with_output.filter_map(|(id, conn)| (!conn.flush(&self.host)).then_some(*id)).collect();
+        for id in gone {
+            self.hang_up(id);
+        }
+        // The socket took all there was: go on at once. If it didn't, it says when it has room.
+        for (key, connection) in held {
+            if self.connections.get(&connection).is_some_and(|conn| !conn.is_full()) {
+                self.host.news.insert(key);
+            }
+        }
+    }
+
+    fn do_chores(&mut self) {
+        let chores = std::mem::take(&mut self.host.chores);
+        if chores.is_empty() {
+            return;
+        }
+        for key in chores {
+            self.with_shell(key, Shell::chores);
+        }
+        retain::enforce(&self.host, &mut self.shells, &mut self.ids);
+    }
+
+    /// Ends all shells, then us; the keeper follows.
+    pub(crate) fn shut_down(&mut self, from: (u32, u32)) {
+        for shell in self.shells.values_mut() {
+            if let Err(fault) = shell.stop(&mut self.host) {
+                eprintln!("steward: shell {}: {fault}", shell.open.shell);
+            }
+        }
+        let _ = std::fs::remove_file(self.host.dir.root().join("sock"));
+        self.host.link.stop();
+        if let Some(conn) = self.connections.get_mut(&from.0) {
+            conn.reply(from.1, &Reply::Done);
+            conn.flush(&self.host);
+        }
+        self.stopping = true;
+    }
+}

@@ -1,0 +1,398 @@
+//! One shell: its process, its queue, its output, its state. Each step of a command's way is a file:
+//!
+//! ```text
+//! open ─► accept ─► start ─► report ─► finish ─► start the next
+//!           │         │        ▲          ▲
+//!  [run]    │  [spawn]│ [pair] │ [report] │ [finish]      all: methods of Shell
+//!           │         ├► watch ┤          │   a shell that is back without a report
+//!           │         └► cancel┴──────────┤   INT, TERM, KILL, or another shell
+//!           └────────────────────────────►┘   cancelled in the queue
+//! ```
+
+mod cancel;
+mod finish;
+mod input;
+mod pair;
+pub(crate) mod recover;
+mod report;
+mod run;
+mod spawn;
+mod watch;
+
+use crate::follow::Follower;
+use crate::host::Host;
+use crate::journal::{Journal, JournalError, LogPos};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+use stead_model::effect::{Context, Effect};
+use stead_model::escalate::Escalation;
+use stead_model::frame::Stream;
+use stead_model::ids::CommandId;
+use stead_model::proto::{
+    CancelReason, CommandInfo, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState, Warning,
+};
+use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark};
+use stead_model::shell::{Dialect, Lines, Overlay, Report, Reports};
+use stead_model::state::{Bytes, Capture, ShellState};
+
+pub(crate) use pair::Pair;
+
+#[derive(Debug)]
+pub(crate) struct Shell {
+    /// Names its directories; small, so that paths are short.
+    pub(crate) key: u32,
+    pub(crate) open: OpenShell,
+    program: PathBuf,
+    /// Words before the shell's own arguments: `busybox` needs to be told that it is a shell.
+    applet: Option<&'static str>,
+    pub(crate) dialect: Dialect,
+    run: PathBuf,
+    pub(crate) journal: Journal,
+    pub(crate) commands: BTreeMap<u64, Entry>,
+    next_number: u64,
+    mark: StateMark,
+    state: ShellState,
+    context: Context,
+    baseline: Option<Capture>,
+    incarnation: u64,
+    live: Option<Live>,
+    /// Shells in a row that died before they were ready.
+    stillborn: u32,
+    queue: VecDeque<u64>,
+    running: Option<Running>,
+    pairs: BTreeMap<u64, Pair>,
+    spare: Option<u64>,
+    next_pair: u64,
+    next_query: u64,
+    /// Processes and groups that were there before the running command: its cancellation leaves them alone.
+    bystanders: BTreeSet<i32>,
+    pub(crate) followers: Vec<Follower>,
+    /// For the next result: something happened between two commands.
+    warnings: Vec<Warning>,
+    stream_bytes: u64,
+    /// Versions of stored states that the present one replaced.
+    obsolete: Vec<u64>,
+    /// Answers to requests that had to wait for a pipe: connection, request, answer.
+    pub(crate) outbox: Vec<(u32, u32, Result<Reply, Fault>)>,
+}
+
+/// What is kept in memory of a command; the rest is in the journal.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) id: CommandId,
+    pub(crate) first: LogPos,
+    pub(crate) accepted_at: u64,
+    pub(crate) started_at: Option<u64>,
+    pub(crate) last_seq: u64,
+    pub(crate) bytes: [u64; 2],
+    pub(crate) ended: Option<LogPos>,
+    /// What to run; dropped when it has ended.
+    exec: Option<Rc<Exec>>,
+    /// Nobody holds its streams any more.
+    pub(crate) drained: bool,
+    pub(crate) evicted: bool,
+}
+
+/// The process.
+#[derive(Debug)]
+struct Live {
+    pid: i32,
+    /// `None`: it was gone already when a new steward looked for it.
+    process: Option<OwnedFd>,
+    lines: Lines,
+    control: File,
+    replies: OwnedFd,
+    terminal: OwnedFd,
+    /// Replies are moved into a file before they are read, so that none is lost with us.
+    reply_log: File,
+    reply_length: u64,
+    reports: Reports,
+    /// The command text, written anew for each.
+    text: File,
+    text_length: u64,
+    ready: bool,
+    /// `$?` as the EXIT trap saw it.
+    exiting: Option<Report>,
+    /// The process is gone, its status not yet known.
+    gone: bool,
+    /// We have killed it.
+    condemned: bool,
+}
+
+/// The command that the shell is busy with.
+#[derive(Debug)]
+struct Running {
+    number: u64,
+    pair: u64,
+    overlay: Overlay,
+    effect: Effect,
+    report: Option<Report>,
+    stage: Stage,
+    cancel: Option<Cancelling>,
+    /// The overlay's directory could not be entered: it has not run.
+    no_directory: bool,
+    watch: watch::Watch,
+    input: Option<input::Input>,
+    stalled: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// A steward died after it had noted the start. The answer to this query tells whether the shell ever got it.
+    Unsure(u64),
+    Running,
+    /// The report is there; the capture is on its way.
+    Capturing,
+    /// After a cancellation: the answer to this query means that everything is captured.
+    CatchingUp(u64),
+}
+
+#[derive(Debug)]
+struct Cancelling {
+    reason: CancelReason,
+    began: Instant,
+    escalation: Escalation,
+    signalled: bool,
+    /// The last query; it is back at its top when this one is answered.
+    query: Option<u64>,
+    answered: bool,
+    replacing: bool,
+}
+
+impl Shell {
+    /// Makes a shell that was never there before.
+    pub(crate) fn create(host: &mut Host, key: u32, open: OpenShell) -> Result<Self, Fault> {
+        let state = match &open.state {
+            Some(stored) => minicbor::decode(stored)
+                .map_err(|_| Fault::new(FaultCode::Invalid, "the state to begin with can't be read"))?,
+            None => ShellState::default(),
+        };
+        let (program, applet, dialect) = spawn::find_program(&open)?;
+        let journal = Journal::open(&host.dir.journal(key), |_, _| {}).map_err(|error| journal_fault(&error))?;
+        let mut shell = Self::bare(host, key, open, journal, program, applet, dialect);
+        shell.mark.cwd = if state.cwd.is_empty() { shell.open.cwd.clone() } else { state.cwd.clone() };
+        shell.mark.oldpwd.clone_from(&state.oldpwd);
+        shell.set_state(state);
+        if shell.open.state.is_some() {
+            shell.store_state(0).map_err(|error| journal_fault(&error))?;
+        }
+        shell.journal.begin_segment(&shell.head()).map_err(|error| journal_fault(&error))?;
+        shell.spawn(host)?;
+        Ok(shell)
+    }
+
+    fn bare(
+        host: &Host, key: u32, open: OpenShell, journal: Journal, program: PathBuf, applet: Option<&'static str>,
+        dialect: Dialect,
+    ) -> Self {
+        Self {
+            run: host.dir.run(key),
+            key, open, program, applet, dialect, journal,
+            commands: BTreeMap::new(), next_number: 1,
+            mark: StateMark::default(), state: ShellState::default(), context: Context::default(),
+            baseline: None, incarnation: 0, live: None, stillborn: 0,
+            queue: VecDeque::new(), running: None,
+            pairs: BTreeMap::new(), spare: None, next_pair: 1, next_query: 1,
+            bystanders: BTreeSet::new(), followers: Vec::new(), warnings: Vec::new(), stream_bytes: 0,
+            obsolete: Vec::new(), outbox: Vec::new(),
+        }
+    }
+
+    fn head(&self) -> Record {
+        Record::Head(Head {
+            shell: self.open.shell.clone(),
+            open: self.open.clone(),
+            next_number: self.next_number,
+            state: self.mark.clone(),
+            incarnation: self.incarnation,
+            spawned: None,
+        })
+    }
+
+    fn set_state(&mut self, state: ShellState) {
+        self.context = state.context();
+        self.state = state;
+        self.state.cwd = self.mark.cwd.clone();
+        self.state.oldpwd.clone_from(&self.mark.oldpwd);
+    }
+
+    pub(crate) fn info(&self) -> ShellInfo {
+        ShellInfo {
+            shell: self.open.shell.clone(),
+            dialect: self.dialect,
+            program: Bytes::from(self.program.as_os_str().as_encoded_bytes()),
+            pid: self.live.as_ref().map(|live| live.pid),
+            incarnation: self.incarnation,
+            cwd: self.mark.cwd.clone(),
+            state_version: self.mark.version,
+            running: self.running.as_ref().and_then(|run| self.commands.get(&run.number)).map(|entry| entry.id.clone()),
+            queued: self.queue.len() as u64,
+            captures_functions: self.dialect == Dialect::Bash,
+            journal_bytes: self.journal_bytes(),
+        }
+    }
+
+    pub(crate) fn stored_state(&self) -> StoredState {
+        let state = minicbor::to_vec(&self.state).unwrap_or_default();
+        StoredState { version: self.mark.version, state: Bytes(state) }
+    }
+
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.stream_bytes + self.journal.log_bytes()
+    }
+
+    pub(crate) fn running_count(&self) -> (u64, u64) {
+        (u64::from(self.running.is_some()), self.queue.len() as u64)
+    }
+
+    pub(crate) fn command_info(&self, number: u64) -> Result<CommandInfo, Fault> {
+        let entry = self.commands.get(&number).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
+        let ended = match entry.ended {
+            Some(at) => Some(self.ended_at(at)?),
+            None => None,
+        };
+        let running = self.running.as_ref().filter(|running| running.number == number);
+        let status = match (&ended, running) {
+            (Some(ended), _) => ended.ending.status,
+            (None, Some(_)) => Status::Running,
+            (None, None) => Status::Queued,
+        };
+        let mark = ended.as_ref().map_or(&self.mark, |ended| &ended.state);
+        Ok(CommandInfo {
+            command: entry.id.clone(),
+            shell: self.open.shell.clone(),
+            number, status,
+            stdout_bytes: entry.bytes[0],
+            stderr_bytes: entry.bytes[1],
+            last_seq: entry.last_seq,
+            cwd: mark.cwd.clone(),
+            state_version: mark.version,
+            accepted_at: entry.accepted_at,
+            started_at: entry.started_at,
+            ended_at: ended.as_ref().map(|ended| ended.at),
+            ending: ended.map(|ended| ended.ending),
+            stalled: running.is_some_and(|running| running.stalled),
+            evicted: entry.evicted,
+        })
+    }
+
+    fn ended_at(&self, at: LogPos) -> Result<Ended, Fault> {
+        match self.journal.record_at(at).map_err(|error| journal_fault(&error))? {
+            Some(Record::Ended(ended)) => Ok(*ended),
+            _ => Err(Fault::new(FaultCode::Unavailable, "the journal has no record of how the command ended")),
+        }
+    }
+
+    /// What was asked for under an id.
+    pub(crate) fn accepted(&self, number: u64) -> Result<Accepted, Fault> {
+        let first = self.commands.get(&number).map(|entry| entry.first);
+        let first = first.ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
+        match self.journal.record_at(first).map_err(|error| journal_fault(&error))? {
+            Some(Record::Accepted(accepted)) => Ok(*accepted),
+            _ => Err(Fault::new(FaultCode::Unavailable, "the journal has no record of what was asked")),
+        }
+    }
+
+    /// Its output was removed; from where on there is some.
+    pub(crate) fn gone(&self) -> Fault {
+        let earliest = self.commands.iter().find(|(_, entry)| !entry.evicted).map(|(number, _)| *number);
+        Fault { earliest, ..Fault::new(FaultCode::Gone, "the output of the command was removed to make room") }
+    }
+
+    /// Where one stream of a command lies, and how much of it counts.
+    pub(crate) fn stream(&self, number: u64, stream: Stream) -> Result<(PathBuf, u64), Fault> {
+        let entry = self.commands.get(&number).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
+        if entry.evicted {
+            return Err(self.gone());
+        }
+        let total = entry.bytes.get(pair::stream_index(stream)).copied().unwrap_or(0);
+        Ok((self.journal.stream_path(number, stream), total))
+    }
+
+    /// The oldest command whose output could be removed: when it was accepted, and its number.
+    pub(crate) fn oldest_output(&self) -> Option<(u64, u64)> {
+        let removable = |entry: &Entry| entry.ended.is_some() && entry.drained && !entry.evicted && entry.bytes != [0, 0];
+        self.commands.iter().find(|(_, entry)| removable(entry)).map(|(number, entry)| (entry.accepted_at, *number))
+    }
+
+    pub(crate) fn forget_output(&mut self, number: u64) {
+        if let Some(entry) = self.commands.get_mut(&number) {
+            entry.evicted = true;
+            self.stream_bytes = self.stream_bytes.saturating_sub(entry.bytes.iter().sum());
+        }
+    }
+
+    /// Started this instant, with nothing to tell yet.
+    pub(crate) fn is_quick(&self, number: u64) -> bool {
+        let running = self.running.as_ref().is_some_and(|running| running.number == number);
+        running && self.commands.get(&number).is_some_and(|entry| entry.last_seq <= 1)
+    }
+
+    pub(crate) fn is_stalled(&self, number: u64) -> bool {
+        self.running.as_ref().is_some_and(|running| running.number == number && running.stalled)
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.live.as_ref().is_some_and(|live| live.gone)
+    }
+
+    /// Everything the keeper should have of this shell.
+    pub(crate) fn descriptors<'a>(&'a self, things: &mut Vec<(String, BorrowedFd<'a>)>) {
+        if let Some(live) = &self.live {
+            things.push((self.parked("ctl"), live.control.as_fd()));
+            things.push((self.parked("rep"), live.replies.as_fd()));
+            things.push((self.parked("pty"), live.terminal.as_fd()));
+        }
+        for (id, pair) in &self.pairs {
+            for (stream, fifo) in pair.fifos() {
+                things.push((self.parked_end(*id, stream), fifo));
+            }
+        }
+        if let Some(running) = &self.running
+            && let Some(pipe) = running.input.as_ref().and_then(input::Input::pipe)
+        {
+            things.push((self.parked(&format!("i:{}", running.number)), pipe));
+        }
+    }
+
+    /// What programs write to `/dev/tty`. Nobody looks at it yet; it must not fill up.
+    pub(crate) fn terminal_ready(&mut self, host: &mut Host) {
+        let Some(live) = &self.live else { return };
+        let mut buffer = [0_u8; 4096];
+        match rustix::io::read(&live.terminal, &mut buffer) {
+            Ok(0) | Err(rustix::io::Errno::IO) => {
+                // Nobody has the terminal open any more; the end of the process is told elsewhere.
+                let _ = host.poller.remove(&live.terminal);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn warn(&mut self, code: &str, message: impl Into<String>) {
+        self.warnings.push(Warning { code: code.to_owned(), message: message.into() });
+    }
+
+    fn spawned_record(&self, host: &Host, pid: i32, start_time: u64) -> Record {
+        Record::Spawned(Spawned { incarnation: self.incarnation, pid, start_time, boot: Bytes::from(&host.boot) })
+    }
+}
+
+pub(crate) fn journal_fault(error: &JournalError) -> Fault {
+    match error {
+        JournalError::NoSpace => Fault::new(FaultCode::NoSpace, "the journal's disk is full; free some space and try again"),
+        JournalError::Io { source, .. } => Fault::new(FaultCode::Unavailable, format!("{error}: {source}")),
+    }
+}
+
+pub(crate) fn io_fault(what: &str, error: &io::Error) -> Fault {
+    let code = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultCode::NoSpace,
+        _ => FaultCode::Unavailable,
+    };
+    Fault::new(code, format!("{what}: {error}"))
+}

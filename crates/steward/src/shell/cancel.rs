@@ -1,0 +1,256 @@
+//! Stopping a command without losing the shell. The policy (what signal when) is [`stead_model::escalate`]; this is its
+//! application to real processes.
+//!
+//! Rules that make it hold under thousands of random cancellations:
+//! 1. No signal before the shell has opened the command's streams: an interrupt that hits it while it reads the
+//!    trigger leaves half a line behind.
+//! 2. The target is whoever the kernel says has the terminal.
+//! 3. After each signal a query: the shell is back at its top when it answers.
+//! 4. Over only when the query is answered and no process of the command is left.
+
+use super::finish::Left;
+use super::{Cancelling, Shell, Stage};
+use crate::host::{Host, What, uptime};
+use crate::journal::Need;
+use rustix::process::Signal;
+use std::time::{Duration, Instant};
+use stead_model::effect::Effect;
+use stead_model::escalate::{Action, Escalation, Foreground, Phase};
+use stead_model::frame::Stream;
+use stead_model::proto::{CancelReason, Ending, FirstSignal, Status};
+use stead_model::record::{Cancelling as CancelRecord, Record};
+use stead_term::proc::{self, Stat};
+use stead_term::pty;
+
+const DEFAULT_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the shell may take to open the streams of a command that is already to be cancelled.
+const BEGIN: Duration = Duration::from_secs(1);
+
+impl Shell {
+    /// Cancels a command, queued or running. One that has ended is left as it is.
+    pub(crate) fn cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason) {
+        if let Some(place) = self.queue.iter().position(|queued| *queued == number) {
+            self.queue.remove(place);
+            self.end_without_running(host, number, Ending::new(Status::Cancelled, Some(-1)));
+            return;
+        }
+        let grace = self.grace(number);
+        let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return };
+        if let Some(cancel) = &mut running.cancel {
+            // Asked again, and harder: go on from there.
+            if let CancelReason::Asked(first) = reason {
+                let began = cancel.began;
+                let phase = phase(first).max(cancel.escalation.phase(began.elapsed()));
+                cancel.escalation = Escalation::new(grace, phase);
+                self.escalate(host, number);
+            }
+            return;
+        }
+        if running.report.is_some() {
+            return;
+        }
+        let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime() });
+        if let Err(error) = self.journal.append(&[&record], Need::Last) {
+            eprintln!("steward: shell {}: {error}", self.open.shell);
+        }
+        self.begin_cancel(host, number, reason, Instant::now());
+    }
+
+    pub(super) fn begin_cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason, began: Instant) {
+        let first = match reason {
+            CancelReason::Asked(first) => phase(first),
+            CancelReason::TimedOut => Phase::Interrupt,
+        };
+        let escalation = Escalation::new(self.grace(number), first);
+        if let Some(running) = &mut self.running {
+            running.cancel = Some(Cancelling {
+                reason, began, escalation,
+                signalled: false, query: None, answered: false, replacing: false,
+            });
+        }
+        self.escalate(host, number);
+    }
+
+    fn grace(&self, number: u64) -> Duration {
+        let exec = self.commands.get(&number).and_then(|entry| entry.exec.as_deref());
+        exec.and_then(|exec| exec.grace_ms).map_or(DEFAULT_GRACE, Duration::from_millis)
+    }
+
+    /// One step of the cancellation; each sets the timer for the next.
+    pub(crate) fn escalate(&mut self, host: &mut Host, number: u64) {
+        let Some(live) = &self.live else { return };
+        let (pid, foreground) = (live.pid, pty::foreground(&live.terminal));
+        let Some(pair) = self.running.as_ref().filter(|running| running.number == number).map(|running| running.pair) else {
+            return;
+        };
+        let begun = self.has_begun(host, pair);
+        let Some(running) = &mut self.running else { return };
+        let Some(cancel) = &mut running.cancel else { return };
+        if cancel.replacing {
+            return;
+        }
+        let elapsed = cancel.began.elapsed();
+        if !begun && !cancel.signalled && elapsed < BEGIN {
+            host.after(Duration::from_millis(1), self.key, What::Escalate(number));
+            return;
+        }
+        if matches!(running.stage, Stage::Unsure(_)) {
+            running.stage = Stage::Running;
+        }
+        let foreground = match foreground {
+            Some(group) if group != pid => Foreground::Group(group),
+            Some(_) | None => Foreground::Shell,
+        };
+        let (action, pause) = cancel.escalation.tick(elapsed, foreground);
+        if cancel.answered && action != Action::ReplaceShell {
+            // The shell is back; what is left are processes that it no longer waits for.
+            return self.sweep(host);
+        }
+        cancel.signalled |= action != Action::Nothing;
+        cancel.replacing = action == Action::ReplaceShell;
+        self.act(host, pid, action);
+        if action != Action::Nothing && action != Action::ReplaceShell {
+            self.next_query += 1;
+            let query = self.next_query;
+            if let Some(cancel) = self.running.as_mut().and_then(|running| running.cancel.as_mut()) {
+                cancel.query = Some(query);
+            }
+            self.say(&|lines| lines.query(query));
+        }
+        host.after(pause, self.key, What::Escalate(number));
+    }
+
+    fn act(&mut self, host: &Host, pid: i32, action: Action) {
+        let group = |foreground: Foreground| match foreground {
+            Foreground::Shell => pid,
+            Foreground::Group(group) => group,
+        };
+        // One that is stopped takes no signal but KILL.
+        let wake = |group: i32| proc::signal_group(group, Signal::CONT);
+        match action {
+            Action::Interrupt(to) => {
+                proc::signal_group(group(to), Signal::INT);
+                wake(group(to));
+            }
+            Action::Terminate(to) => {
+                proc::signal_group(group(to), Signal::TERM);
+                wake(group(to));
+            }
+            Action::KillAll => self.signal_processes(host, Signal::KILL),
+            Action::ReplaceShell => {
+                self.condemn();
+                self.signal_processes(host, Signal::KILL);
+            }
+            Action::Nothing => {}
+        }
+    }
+
+    /// Kills the shell itself.
+    pub(super) fn condemn(&mut self) {
+        if let Some(live) = &mut self.live {
+            live.condemned = true;
+            proc::signal(live.pid, Signal::KILL);
+        }
+    }
+
+    fn signal_processes(&self, host: &Host, signal: Signal) {
+        for process in self.processes(host) {
+            proc::signal(process.pid, signal);
+            proc::signal(process.pid, Signal::CONT);
+        }
+    }
+
+    /// The processes of the running command: those of the shell's session that weren't there before it, and whoever
+    /// else holds its output. A daemon that made a session of its own and closed its output has left on purpose.
+    fn processes(&self, host: &Host) -> Vec<Stat> {
+        let (Some(live), Some(running)) = (&self.live, &self.running) else { return Vec::new() };
+        let ours = |stat: &Stat| {
+            stat.pid != live.pid
+                && stat.state != b'Z'
+                && !self.bystanders.contains(&stat.pid)
+                && !self.bystanders.contains(&stat.group)
+        };
+        let mut found: Vec<_> = proc::of_session(live.pid).into_iter().filter(ours).collect();
+        if found.is_empty() && self.is_held(host, running.pair) {
+            let paths = Stream::BOTH.map(|stream| self.pair_path(running.pair, stream));
+            let paths: Vec<_> = paths.iter().map(std::path::PathBuf::as_path).collect();
+            let me = i32::try_from(std::process::id()).unwrap_or(0);
+            let keeper = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+            found = proc::holders(&paths, &[live.pid, me, keeper]);
+            found.retain(|stat| stat.state != b'Z');
+        }
+        found
+    }
+
+    /// The shell is back at its top. What the command left running goes the same way, more quickly; then the state is
+    /// captured as after any command.
+    pub(super) fn sweep(&mut self, host: &mut Host) {
+        let Some(running) = &self.running else { return };
+        if matches!(running.stage, Stage::CatchingUp(_)) {
+            return self.keep_waiting(host);
+        }
+        let number = running.number;
+        let phase = running.cancel.as_ref().map(|cancel| cancel.escalation.phase(cancel.began.elapsed()));
+        if !self.processes(host).is_empty() {
+            let signal = if phase >= Some(Phase::Kill) { Signal::KILL } else { Signal::TERM };
+            self.signal_processes(host, signal);
+            host.after(Duration::from_millis(2), self.key, What::Escalate(number));
+            return;
+        }
+        self.catch_up(host);
+    }
+
+    /// An interrupt threw away the rest of the trigger: say it again.
+    pub(super) fn catch_up(&mut self, host: &mut Host) {
+        self.next_query += 1;
+        let query = self.next_query;
+        let Some(running) = &mut self.running else { return };
+        running.stage = Stage::CatchingUp(query);
+        let (number, capture, overlay) = (running.number, running.effect == Effect::Unknown, !running.overlay.is_empty());
+        self.say(&|lines| if capture { lines.catch_up(query, overlay) } else { lines.query(query) });
+        host.after(Duration::from_millis(20), self.key, What::Escalate(number));
+    }
+
+    /// The catching up has its limit too.
+    fn keep_waiting(&mut self, host: &mut Host) {
+        let Some(running) = &mut self.running else { return };
+        let number = running.number;
+        let over = running.cancel.as_ref().is_some_and(|cancel| cancel.began.elapsed() > self_limit(cancel));
+        if over {
+            if let Some(cancel) = &mut running.cancel {
+                cancel.replacing = true;
+            }
+            self.condemn();
+        } else {
+            host.after(Duration::from_millis(20), self.key, What::Escalate(number));
+        }
+    }
+
+    /// The shell is back at its top without having reported: something interrupted it (`kill -INT $$`).
+    pub(super) fn came_back_silently(&mut self, host: &mut Host, report: stead_model::shell::Report) {
+        if let Some(running) = &mut self.running {
+            running.report.get_or_insert(report);
+        }
+        self.catch_up(host);
+    }
+
+    /// It can't say anything any more: end the command with what is known, and replace the shell.
+    pub(super) fn fell_silent(&mut self, host: &mut Host) {
+        self.condemn();
+        self.finish_as(host, Left::Mute);
+    }
+}
+
+/// Twice the grace, and never less than two seconds: capturing a large state takes its time.
+fn self_limit(cancel: &Cancelling) -> Duration {
+    (cancel.escalation.grace() * 2).max(Duration::from_secs(2))
+}
+
+fn phase(first: FirstSignal) -> Phase {
+    match first {
+        FirstSignal::Interrupt => Phase::Interrupt,
+        FirstSignal::Terminate => Phase::Terminate,
+        FirstSignal::Kill => Phase::Kill,
+    }
+}

@@ -1,0 +1,331 @@
+//! The end of a command: everything it wrote is in the journal, the state it left is stored, then it has ended.
+
+use super::{Running, Shell, Stage, journal_fault};
+use crate::host::{Host, What, now};
+use crate::journal::{JournalError, Need};
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::time::Duration;
+use stead_model::effect::Effect;
+use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, Status};
+use stead_model::record::{Ended, Record, StateMark};
+use stead_model::shell::Report;
+use stead_model::state::{Bytes, Capture, ShellState};
+use stead_term::proc;
+
+use super::pair::{Emptied, Upto};
+
+/// How the shell came to be without its command.
+#[derive(Debug)]
+pub(super) enum Left {
+    /// It reported, or was asked and answered.
+    Shell(Report),
+    /// Its process is gone.
+    Died { status: Option<ExitStatus>, exiting: Option<Report> },
+    /// It is there, but can't say anything any more.
+    Mute,
+}
+
+impl Shell {
+    /// The report, and the capture if one was due, are there.
+    pub(super) fn finish(&mut self, host: &mut Host) {
+        let Some(report) = self.running.as_ref().and_then(|running| running.report.clone()) else { return };
+        self.finish_as(host, Left::Shell(report));
+    }
+
+    /// Tries again what a full disk had stopped.
+    pub(super) fn finish_if_over(&mut self, host: &mut Host) {
+        self.replies_ready(host);
+        let over = self.running.as_ref().is_some_and(|running| {
+            running.report.is_some() && running.cancel.is_none() && (running.stage == Stage::Running && running.effect == Effect::DirectoryOnly)
+        });
+        if over {
+            self.finish(host);
+        }
+        if self.live.as_ref().is_some_and(|live| live.gone) {
+            self.process_gone(host);
+        }
+    }
+
+    pub(super) fn finish_as(&mut self, host: &mut Host, left: Left) {
+        let Some(pair) = self.running.as_ref().map(|running| running.pair) else { return };
+        let emptied = match self.empty_pair(host, pair, Upto::Present) {
+            Ok(Emptied::Stalled) | Err(JournalError::NoSpace) => return self.finish_later(host),
+            Ok(emptied) => emptied,
+            Err(error) => {
+                eprintln!("steward: shell {}: output: {error}", self.open.shell);
+                Emptied::Open
+            }
+        };
+        let Some(mut running) = self.running.take() else { return };
+        let mut ending = self.ending(&running, &left);
+        ending.warnings = std::mem::take(&mut self.warnings);
+        ending.streams_open = emptied != Emptied::Closed;
+        let mark = self.capture_state(&running, &left, &mut ending);
+        self.close_input(host, &mut running);
+        if let Err(error) = self.note_end(host, running.number, ending.clone(), mark) {
+            eprintln!("steward: shell {}: {error}", self.open.shell);
+            self.warnings = ending.warnings;
+            self.running = Some(running);
+            return self.finish_later(host);
+        }
+        if ending.streams_open {
+            // More may lie there already, too late to be the command's own.
+            host.unread.insert((self.key, pair));
+        } else {
+            self.release_pair(host, pair);
+        }
+        if running.effect == Effect::Unknown || running.cancel.is_some() || self.spare.is_none() {
+            host.chores.insert(self.key);
+        }
+        self.start_next(host);
+    }
+
+    fn finish_later(&mut self, host: &mut Host) {
+        host.after(Duration::from_millis(100), self.key, What::Retry);
+    }
+
+    fn ending(&self, running: &Running, left: &Left) -> Ending {
+        if running.no_directory {
+            let fault = Fault::new(FaultCode::NoDirectory, "the directory for the command can't be entered");
+            return Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
+        }
+        let mut ending = match running.cancel.as_ref().filter(|cancel| cancel.signalled).map(|cancel| cancel.reason) {
+            Some(CancelReason::Asked(_)) => Ending::new(Status::Cancelled, Some(130)),
+            Some(CancelReason::TimedOut) => Ending::new(Status::TimedOut, Some(-1)),
+            None => Ending::new(Status::Exited, None),
+        };
+        let replacing = running.cancel.as_ref().is_some_and(|cancel| cancel.replacing);
+        match left {
+            Left::Shell(report) => {
+                if ending.status == Status::Exited {
+                    ending.exit_code = Some(i32::from(report.status));
+                }
+            }
+            Left::Died { status, exiting } => {
+                ending.shell_exited = !replacing;
+                ending.shell_replaced = replacing;
+                if ending.status == Status::Exited {
+                    let code = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
+                    ending.exit_code = code.or_else(|| exiting.as_ref().map(|report| i32::from(report.status)));
+                    ending.signal = status.and_then(|status| status.signal());
+                }
+            }
+            Left::Mute => ending.shell_replaced = true,
+        }
+        ending
+    }
+
+    /// Works out the state the command left, stores it if it differs, and says which it is.
+    fn capture_state(&mut self, running: &Running, left: &Left, ending: &mut Ending) -> StateMark {
+        let mut mark = StateMark { version: self.mark.version + 1, ..self.mark.clone() };
+        let before = self.state.clone();
+        let mut after = None;
+        match left {
+            Left::Shell(report) => {
+                mark.last_status = report.status;
+                mark.cwd = self.directory(report);
+                mark.oldpwd.clone_from(&report.oldpwd);
+                if running.effect == Effect::Unknown {
+                    after = self.read_capture("st", ending);
+                }
+            }
+            Left::Died { exiting, .. } => {
+                mark.last_status = 0;
+                if let Some(report) = exiting {
+                    after = self.read_capture("xt", ending);
+                    if running.overlay.is_empty() {
+                        mark.cwd = report.pwd.clone();
+                        mark.oldpwd.clone_from(&report.oldpwd);
+                    }
+                }
+                after = Some(after.unwrap_or_else(|| before.clone()));
+            }
+            Left::Mute => {
+                mark.last_status = 0;
+                let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
+                ending.warnings.push(stead_model::proto::Warning { code: "shell_mute".into(), message: message.into() });
+            }
+        }
+        if let Some(mut after) = after {
+            if !running.overlay.is_empty() && matches!(left, Left::Died { .. }) {
+                let names: Vec<Bytes> = running.overlay.env.iter().map(|(name, _)| name.clone()).collect();
+                after = after.without_overlay(&before, &names);
+            }
+            if ending.shell_exited {
+                // An `errexit` that ended the shell would end the next one too, at its first failing command.
+                after.options.remove("errexit");
+            }
+            self.adopt_state(after, &mut mark, ending);
+        }
+        ending.state_changed |= mark.cwd != before.cwd || mark.oldpwd != before.oldpwd;
+        self.mark = mark.clone();
+        self.state.cwd = mark.cwd.clone();
+        self.state.oldpwd.clone_from(&mark.oldpwd);
+        mark
+    }
+
+    /// Makes `after` the shell's state, on disk first.
+    fn adopt_state(&mut self, mut after: ShellState, mark: &mut StateMark, ending: &mut Ending) {
+        after.cwd = self.state.cwd.clone();
+        after.oldpwd.clone_from(&self.state.oldpwd);
+        if after == self.state {
+            return;
+        }
+        let before = std::mem::replace(&mut self.state, after);
+        match self.store_state(mark.version) {
+            Ok(()) => {
+                self.context = self.state.context();
+                self.obsolete.push(mark.stored);
+                mark.stored = mark.version;
+                ending.state_changed = true;
+            }
+            Err(error) => {
+                // The live shell has it, and the next capture tries again; but it would not survive now, so it is not
+                // acknowledged.
+                let fault = journal_fault(&error);
+                ending.warnings.push(stead_model::proto::Warning { code: "state_not_stored".into(), message: fault.message });
+                self.context = self.state.context();
+                self.state = before;
+            }
+        }
+    }
+
+    pub(super) fn store_state(&self, version: u64) -> Result<(), JournalError> {
+        self.journal.store_state(version, &minicbor::to_vec(&self.state).unwrap_or_default())
+    }
+
+    fn read_capture(&self, file: &str, ending: &mut Ending) -> Option<ShellState> {
+        let path = self.run.join(file);
+        let baseline = self.baseline.as_ref()?;
+        let ours = self.lines().exit_trap();
+        let capture = fs::read(&path)
+            .map_err(|error| error.to_string())
+            .and_then(|dump| Capture::parse(self.dialect, &dump, ours.as_bytes()).map_err(|error| error.to_string()));
+        // A capture counts once.
+        super::spawn::remove(&path);
+        match capture {
+            Ok(capture) => Some(capture.delta(baseline)),
+            Err(error) => {
+                let message = format!("the shell's state could not be captured ({error}); the last one stands");
+                ending.warnings.push(stead_model::proto::Warning { code: "state_not_captured".into(), message });
+                None
+            }
+        }
+    }
+
+    /// The end goes into the journal; from here on it has happened.
+    pub(super) fn note_end(
+        &mut self, host: &mut Host, number: u64, ending: Ending, mark: StateMark,
+    ) -> Result<(), JournalError> {
+        let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
+        let seq = entry.last_seq + 1;
+        let drained = !ending.streams_open;
+        let record = Record::Ended(Box::new(Ended { number, seq, at: now(), ending, state: mark }));
+        let at = self.journal.append(&[&record], Need::Last)?;
+        entry.last_seq = seq;
+        entry.ended = Some(at);
+        entry.exec = None;
+        entry.drained = drained;
+        host.news.insert(self.key);
+        Ok(())
+    }
+
+    /// A command that never came to run.
+    pub(super) fn end_without_running(&mut self, host: &mut Host, number: u64, ending: Ending) {
+        let mark = self.mark.clone();
+        if let Err(error) = self.note_end(host, number, ending, mark) {
+            // Without a record it would wait for ever: it stays queued, and is tried again.
+            eprintln!("steward: shell {}: {error}", self.open.shell);
+            self.queue.push_front(number);
+        }
+    }
+
+    pub(super) fn fail_queue(&mut self, host: &mut Host, fault: &Fault) {
+        for number in std::mem::take(&mut self.queue) {
+            let ending = Ending { error: Some(fault.clone()), ..Ending::new(Status::Failed, None) };
+            self.end_without_running(host, number, ending);
+        }
+    }
+
+    /// The process has ended. What it was comes from the keeper; give it a moment.
+    pub(crate) fn process_gone(&mut self, host: &mut Host) {
+        let Some(live) = &mut self.live else { return };
+        let pid = live.pid;
+        if !live.gone {
+            live.gone = true;
+            if let Some(process) = &live.process {
+                let _ = host.poller.remove(process);
+            }
+            host.after(Duration::from_millis(200), self.key, What::Unreaped(self.incarnation));
+        }
+        if let Some(status) = host.link.take_status(pid) {
+            self.bury(host, Some(ExitStatus::from_raw(status)));
+        }
+    }
+
+    /// Whoever reaped it, it wasn't our keeper: its status is not known, and isn't made up.
+    pub(crate) fn unreaped(&mut self, host: &mut Host, incarnation: u64) {
+        if self.incarnation == incarnation && self.live.as_ref().is_some_and(|live| live.gone) {
+            host.link.poll();
+            let status = self.live.as_ref().and_then(|live| host.link.take_status(live.pid));
+            self.bury(host, status.map(ExitStatus::from_raw));
+        }
+    }
+
+    fn bury(&mut self, host: &mut Host, status: Option<ExitStatus>) {
+        self.replies_ready(host);
+        let Some(live) = &self.live else { return };
+        let (exiting, was_ready, condemned) = (live.exiting.clone(), live.ready, live.condemned);
+        if !was_ready {
+            self.stillborn += 1;
+        }
+        if self.running.as_ref().is_some_and(|running| matches!(running.stage, Stage::Unsure(_))) {
+            self.unsure_and_dead(host);
+        } else if self.running.is_some() {
+            if let Some(running) = self.running.as_mut().filter(|running| running.report.is_some() && running.cancel.is_none()) {
+                // It had reported; only the capture is missing.
+                let report = running.report.take();
+                self.finish_as(host, Left::Died { status: report.as_ref().map(|r| ExitStatus::from_raw(i32::from(r.status) << 8)), exiting });
+            } else {
+                self.finish_as(host, Left::Died { status, exiting });
+            }
+            if self.running.is_some() {
+                return; // The disk is full; `Retry` comes back here.
+            }
+        } else if was_ready && !condemned {
+            self.warn("shell_restarted", "the shell died between two commands and was started again with its state");
+        }
+        self.release(host);
+        self.respawn(host);
+    }
+
+    /// Work that no answer waits for.
+    pub(crate) fn chores(&mut self, host: &mut Host) {
+        self.note_bystanders();
+        if self.spare.is_none() && self.live.is_some() {
+            match self.make_pair(host) {
+                Ok(pair) => self.spare = Some(pair),
+                Err(error) => eprintln!("steward: shell {}: can't make the output FIFOs: {error}", self.open.shell),
+            }
+        }
+        for version in std::mem::take(&mut self.obsolete) {
+            if let Err(error) = self.journal.remove_state(version) {
+                eprintln!("steward: shell {}: {error}", self.open.shell);
+            }
+        }
+    }
+
+    /// Whoever is there between two commands belongs to neither.
+    pub(super) fn note_bystanders(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(live) = &self.live else { return };
+        self.bystanders = proc::children(live.pid).into_iter().collect();
+        let groups = self.bystanders.iter().filter_map(|pid| proc::stat(*pid)).map(|stat| stat.group);
+        let groups: Vec<_> = groups.filter(|group| *group != live.pid).collect();
+        self.bystanders.extend(groups);
+    }
+}

@@ -1,0 +1,307 @@
+//! The two output FIFOs of a command, and moving their bytes into the journal.
+//!
+//! A pair whose writers are all gone serves the next command too, so a quiet command costs no system call for it. A
+//! pair that a background child still holds stays with its command, as the source of late output, and the next command
+//! gets another: output can't bleed from one command into the next.
+
+use super::Shell;
+use crate::host::{Host, Source, What, now};
+use crate::journal::{JournalError, Need};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+use stead_model::frame::Stream;
+use stead_model::record::{ChunkRecord, Record};
+use stead_term::fifo::{self, Condition, Moved};
+use stead_term::poll::Interest;
+
+/// What one turn of the loop moves from one stream; the others get their turn after it.
+const SLICE: u64 = 1 << 20;
+
+/// How long a full disk is left alone.
+const RETRY: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(super) owner: Option<u64>,
+    ends: [End; 2],
+}
+
+#[derive(Debug)]
+struct End {
+    fifo: OwnedFd,
+    /// Opened with the first byte: most commands are silent on one stream at least.
+    file: Option<File>,
+}
+
+impl Pair {
+    pub(super) fn fifos(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
+        Stream::BOTH.into_iter().zip(self.ends.iter().map(|end| end.fifo.as_fd()))
+    }
+}
+
+/// How far a pair could be emptied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Emptied {
+    /// Nobody can write any more.
+    Closed,
+    /// Empty, but held by somebody.
+    Open,
+    /// There is more.
+    More,
+    /// The disk is full.
+    Stalled,
+}
+
+impl Shell {
+    /// A pair that nobody uses: the spare one, or a new one.
+    pub(super) fn take_pair(&mut self, host: &mut Host) -> io::Result<u64> {
+        match self.spare.take() {
+            Some(pair) => Ok(pair),
+            None => self.make_pair(host),
+        }
+    }
+
+    /// Makes a pair and gives its reading ends to the keeper, before any byte can be in it.
+    pub(super) fn make_pair(&mut self, host: &mut Host) -> io::Result<u64> {
+        let id = self.next_pair;
+        self.next_pair += 1;
+        let open = |stream: Stream| {
+            let path = self.pair_path(id, stream);
+            fifo::make(&path)?;
+            let fifo = fifo::open_reader(&path)?;
+            host.link.park(&self.parked_end(id, stream), &fifo)?;
+            Ok::<_, io::Error>(fifo)
+        };
+        let fifos = [open(Stream::Stdout)?, open(Stream::Stderr)?];
+        self.adopt_pair(host, id, fifos)?;
+        Ok(id)
+    }
+
+    pub(super) fn adopt_pair(&mut self, host: &mut Host, id: u64, fifos: [OwnedFd; 2]) -> io::Result<()> {
+        for fifo in &fifos {
+            host.poller.add(fifo, Source::Output(self.key, id).token(), Interest::ReadEdge)?;
+        }
+        let ends = fifos.map(|fifo| End { fifo, file: None });
+        self.pairs.insert(id, Pair { owner: None, ends });
+        self.next_pair = self.next_pair.max(id + 1);
+        Ok(())
+    }
+
+    pub(super) fn drop_pair(&mut self, host: &mut Host, id: u64) {
+        let Some(pair) = self.pairs.remove(&id) else { return };
+        for (end, stream) in pair.ends.iter().zip(Stream::BOTH) {
+            let _ = host.poller.remove(&end.fifo);
+            host.link.unpark(&self.parked_end(id, stream));
+            super::spawn::remove(&self.pair_path(id, stream));
+        }
+    }
+
+    pub(super) fn pair_path(&self, id: u64, stream: Stream) -> PathBuf {
+        let letter = match stream {
+            Stream::Stdout => 'o',
+            Stream::Stderr => 'e',
+        };
+        self.run.join(format!("{letter}.{id}"))
+    }
+
+    pub(super) fn parked_end(&self, id: u64, stream: Stream) -> String {
+        match stream {
+            Stream::Stdout => self.parked(&format!("o:{id}")),
+            Stream::Stderr => self.parked(&format!("e:{id}")),
+        }
+    }
+
+    pub(super) fn own_pair(&mut self, id: u64, number: u64) {
+        if let Some(pair) = self.pairs.get_mut(&id) {
+            pair.owner = Some(number);
+            for end in &mut pair.ends {
+                end.file = None;
+            }
+        }
+    }
+
+    /// Whether the shell has opened the command's streams: it has begun.
+    pub(super) fn has_begun(&self, host: &Host, id: u64) -> bool {
+        let owner = self.pairs.get(&id).and_then(|pair| pair.owner);
+        let written = owner.and_then(|number| self.commands.get(&number)).is_some_and(|entry| entry.bytes != [0, 0]);
+        written || self.is_held(host, id)
+    }
+
+    /// Whether anybody has the streams open at this moment.
+    pub(super) fn is_held(&self, host: &Host, id: u64) -> bool {
+        let held = |end: &End| !matches!(host.probe.look(&end.fifo), Ok(Condition::Closed));
+        self.pairs.get(&id).is_some_and(|pair| pair.ends.iter().any(held))
+    }
+
+    /// Something is in a pair: move one slice of it.
+    pub(crate) fn output_ready(&mut self, host: &mut Host, id: u64) {
+        match self.empty_pair(host, id, Upto::Slice) {
+            Ok(Emptied::More) => {
+                host.unread.insert((self.key, id));
+            }
+            Ok(Emptied::Closed) => self.pair_closed(host, id),
+            Ok(Emptied::Open) => {}
+            Ok(Emptied::Stalled) => host.after(RETRY, self.key, What::Retry),
+            Err(error) => eprintln!("steward: shell {}: output: {error}", self.open.shell),
+        }
+    }
+
+    /// The disk may have room again.
+    pub(crate) fn retry(&mut self, host: &mut Host) {
+        for id in self.pairs.keys().copied().collect::<Vec<_>>() {
+            self.output_ready(host, id);
+        }
+        self.finish_if_over(host);
+    }
+
+    /// Moves bytes from a pair into its command's files, and notes each piece in the journal.
+    pub(super) fn empty_pair(&mut self, host: &mut Host, id: u64, upto: Upto) -> Result<Emptied, JournalError> {
+        let Some(number) = self.pairs.get(&id).and_then(|pair| pair.owner) else { return Ok(Emptied::Open) };
+        let mut emptied = [Emptied::Open; 2];
+        for stream in Stream::BOTH {
+            let at = stream_index(stream);
+            if let Some(slot) = emptied.get_mut(at) {
+                *slot = self.empty_end(host, id, number, stream, upto)?;
+            }
+        }
+        let stalled = emptied.contains(&Emptied::Stalled);
+        self.set_stalled(host, number, stalled);
+        Ok(match emptied {
+            _ if stalled => Emptied::Stalled,
+            _ if emptied.contains(&Emptied::More) => Emptied::More,
+            [Emptied::Closed, Emptied::Closed] => Emptied::Closed,
+            _ => Emptied::Open,
+        })
+    }
+
+    fn empty_end(
+        &mut self, host: &mut Host, id: u64, number: u64, stream: Stream, upto: Upto,
+    ) -> Result<Emptied, JournalError> {
+        let at = stream_index(stream);
+        let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
+        let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
+        let run = self.run.clone();
+        let io_error = |source| JournalError::Io { path: run.clone(), source };
+        match host.probe.look(&end.fifo).map_err(io_error)? {
+            Condition::Closed => return Ok(Emptied::Closed),
+            Condition::Empty => return Ok(Emptied::Open),
+            Condition::HasBytes => {}
+        }
+        let mut left = match upto {
+            Upto::Slice => SLICE,
+            Upto::Present => fifo::pending(&end.fifo).map_err(io_error)?,
+        };
+        loop {
+            let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
+            let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
+            let Some(entry) = self.commands.get_mut(&number) else { return Ok(Emptied::Open) };
+            let Some(length) = entry.bytes.get_mut(at) else { return Ok(Emptied::Open) };
+            let file = match &end.file {
+                Some(file) => file,
+                None => {
+                    let opened = match self.journal.open_stream(number, stream) {
+                        Err(JournalError::NoSpace) => return Ok(Emptied::Stalled),
+                        opened => opened?.0,
+                    };
+                    end.file.insert(opened)
+                }
+            };
+            match fifo::splice(&end.fifo, file, *length, left).map_err(io_error)? {
+                Moved::Bytes(bytes) => {
+                    let offset = *length;
+                    *length += bytes;
+                    self.stream_bytes += bytes;
+                    left = left.saturating_sub(bytes);
+                    self.note_chunk(host, number, stream, offset, bytes)?;
+                    if left == 0 && upto == Upto::Slice {
+                        return Ok(Emptied::More);
+                    }
+                    if left == 0 {
+                        return self.after_present(host, id, stream);
+                    }
+                }
+                Moved::Empty => return Ok(Emptied::Open),
+                Moved::Closed => return Ok(Emptied::Closed),
+                Moved::NoSpace => return Ok(Emptied::Stalled),
+            }
+        }
+    }
+
+    /// What was there has been moved; more may have come from background children, which is none of the command's end.
+    fn after_present(&self, host: &Host, id: u64, stream: Stream) -> Result<Emptied, JournalError> {
+        let end = self.pairs.get(&id).and_then(|pair| pair.ends.get(stream_index(stream)));
+        let condition = end.map(|end| host.probe.look(&end.fifo)).transpose();
+        let condition = condition.map_err(|source| JournalError::Io { path: self.run.clone(), source })?;
+        Ok(if matches!(condition, Some(Condition::HasBytes | Condition::Empty)) { Emptied::Open } else { Emptied::Closed })
+    }
+
+    /// A piece of output gets its place in the command's sequence. Whoever reads, reads after this.
+    pub(super) fn note_chunk(
+        &mut self, host: &mut Host, number: u64, stream: Stream, offset: u64, length: u64,
+    ) -> Result<(), JournalError> {
+        let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
+        let seq = entry.last_seq + 1;
+        let late = entry.ended.is_some();
+        let record = Record::Chunk(ChunkRecord { number, seq, stream, offset, length, at: now(), late });
+        // The bytes are on disk: their record may use the reserve, or they would be there without a place.
+        self.journal.append(&[&record], Need::Last)?;
+        entry.last_seq = seq;
+        host.news.insert(self.key);
+        Ok(())
+    }
+
+    /// Nobody holds the pair any more. If its command has ended that was the last of it.
+    fn pair_closed(&mut self, host: &mut Host, id: u64) {
+        let Some(number) = self.pairs.get(&id).and_then(|pair| pair.owner) else { return };
+        let ended = self.commands.get(&number).is_some_and(|entry| entry.ended.is_some());
+        if !ended {
+            return;
+        }
+        if let Err(error) = self.journal.append(&[&Record::Drained(number)], Need::Last) {
+            eprintln!("steward: shell {}: {error}", self.open.shell);
+            host.after(RETRY, self.key, What::Retry);
+            return;
+        }
+        if let Some(entry) = self.commands.get_mut(&number) {
+            entry.drained = true;
+        }
+        host.news.insert(self.key);
+        self.release_pair(host, id);
+    }
+
+    /// The pair is free: the spare one, if there is none.
+    pub(super) fn release_pair(&mut self, host: &mut Host, id: u64) {
+        if let Some(pair) = self.pairs.get_mut(&id) {
+            pair.owner = None;
+            for end in &mut pair.ends {
+                end.file = None;
+            }
+        }
+        if self.spare.is_none() { self.spare = Some(id) } else { self.drop_pair(host, id) }
+    }
+
+    fn set_stalled(&mut self, host: &mut Host, number: u64, stalled: bool) {
+        if let Some(running) = self.running.as_mut().filter(|running| running.number == number && running.stalled != stalled) {
+            running.stalled = stalled;
+            host.news.insert(self.key);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upto {
+    /// A fair share.
+    Slice,
+    /// What is there at this moment: when a command has reported its end, all that it wrote is.
+    Present,
+}
+
+pub(crate) fn stream_index(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+    }
+}

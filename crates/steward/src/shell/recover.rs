@@ -1,0 +1,462 @@
+//! Starting over what a steward before us began. Nothing is remembered; everything is read from the journal and held
+//! in the keeper.
+//!
+//! ```text
+//! descriptors came back ── process alive ──► adopt it; ask it whether it ever got what was noted as started
+//!                       └─ process gone ──► its command ended with it
+//! none (keeper dead too) ─────────────────► what ran is lost, what waited failed; a new shell at the next command
+//! ```
+
+use super::finish::Left;
+use super::{Entry, Running, Shell, Stage, journal_fault, watch};
+use crate::host::{Host, What, uptime};
+use crate::journal::{Journal, JournalError, LogPos};
+use crate::link::Store;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use stead_model::effect::{Effect, effect_of};
+use stead_model::frame::Stream;
+use stead_model::proto::{Ending, Fault, FaultCode, OpenShell, Status};
+use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark};
+use stead_model::shell::{Dialect, Overlay, Token};
+use stead_term::fifo::{self, Moved};
+use stead_term::proc;
+
+/// Output that a steward moved to disk and didn't live to note gets its record now, in pieces of this size.
+const PIECE: u64 = 1 << 20;
+
+/// What the records say, taken together.
+#[derive(Default)]
+struct Past {
+    head: Option<Head>,
+    incarnation: u64,
+    spawned: Option<Spawned>,
+    mark: StateMark,
+    commands: BTreeMap<u64, Entry>,
+    started: BTreeMap<u64, Started>,
+    cancelling: BTreeMap<u64, Cancelling>,
+    next_number: u64,
+}
+
+impl Past {
+    fn see(&mut self, record: Record, at: LogPos) {
+        match record {
+            Record::Head(head) => {
+                self.next_number = self.next_number.max(head.next_number);
+                self.mark = head.state.clone();
+                self.incarnation = head.incarnation;
+                self.head = Some(head);
+            }
+            Record::Spawning(incarnation) => {
+                self.incarnation = incarnation;
+                self.spawned = None;
+            }
+            Record::Spawned(spawned) => {
+                self.incarnation = spawned.incarnation;
+                self.spawned = Some(spawned);
+            }
+            Record::Accepted(accepted) => {
+                self.next_number = self.next_number.max(accepted.number + 1);
+                let entry = Entry {
+                    id: accepted.exec.command.clone(),
+                    first: at,
+                    accepted_at: accepted.at,
+                    started_at: None, last_seq: 0, bytes: [0, 0], ended: None,
+                    exec: Some(Rc::new(accepted.exec)),
+                    drained: false, evicted: false,
+                };
+                self.commands.insert(accepted.number, entry);
+            }
+            Record::Started(started) => {
+                if let Some(entry) = self.commands.get_mut(&started.number) {
+                    entry.started_at = Some(started.at);
+                    entry.last_seq = 1;
+                }
+                self.started.insert(started.number, started);
+            }
+            Record::Chunk(chunk) => {
+                if let Some(entry) = self.commands.get_mut(&chunk.number) {
+                    entry.last_seq = chunk.seq;
+                    if let Some(bytes) = entry.bytes.get_mut(super::pair::stream_index(chunk.stream)) {
+                        *bytes = chunk.offset + chunk.length;
+                    }
+                }
+            }
+            Record::Cancelling(cancelling) => {
+                self.cancelling.insert(cancelling.number, cancelling);
+            }
+            Record::Ended(ended) => {
+                self.mark = ended.state;
+                self.cancelling.remove(&ended.number);
+                if let Some(entry) = self.commands.get_mut(&ended.number) {
+                    entry.ended = Some(at);
+                    entry.last_seq = ended.seq;
+                    entry.exec = None;
+                    entry.drained = !ended.ending.streams_open;
+                }
+                if !ended.ending.streams_open {
+                    self.started.remove(&ended.number);
+                }
+            }
+            Record::Drained(number) => {
+                self.started.remove(&number);
+                if let Some(entry) = self.commands.get_mut(&number) {
+                    entry.drained = true;
+                }
+            }
+            Record::Evicted(number) => {
+                if let Some(entry) = self.commands.get_mut(&number) {
+                    entry.evicted = true;
+                }
+            }
+        }
+    }
+}
+
+impl Shell {
+    /// Brings back the shell whose journal is `key`; `None` if it never got as far as being one.
+    pub(crate) fn recover(host: &mut Host, key: u32, store: &mut Store, epoch: u64) -> Result<Option<Self>, JournalError> {
+        let mut past = Past::default();
+        let journal = Journal::open(&host.dir.journal(key), |record, at| past.see(record, at))?;
+        let Some(head) = past.head.take() else { return Ok(None) };
+        let (program, applet, dialect) = program_of(&head.open);
+        let mut shell = Self::bare(host, key, head.open, journal, program, applet, dialect);
+        shell.next_number = past.next_number;
+        shell.mark = past.mark.clone();
+        shell.incarnation = past.incarnation;
+        shell.commands = std::mem::take(&mut past.commands);
+        // A query of ours must not be answered by what was said to the steward before.
+        shell.next_query = epoch << 20;
+        shell.load_state();
+        shell.journal.keep_state(shell.mark.stored)?;
+        shell.count_bytes();
+        shell.note_unnoted(host)?;
+        shell.queue = shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
+        let running = shell.queue.front().copied().filter(|number| past.started.contains_key(number));
+        if running.is_some() {
+            shell.queue.pop_front();
+        }
+        shell.next_pair = shell.pairs_ever(&past.started) + 1;
+        let mut ours = shell.take_parked(store);
+        shell.adopt_pairs(host, &mut ours, &past.started);
+        match (ours.remove("ctl"), ours.remove("rep"), ours.remove("pty"), past.spawned.clone()) {
+            (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
+                shell.adopt_process(host, &spawned, [ctl, rep, pty], running, &past, &mut ours)?;
+            }
+            _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
+        }
+        shell.sweep_run_directory();
+        Ok(Some(shell))
+    }
+
+    fn load_state(&mut self) {
+        if self.mark.stored == 0 && self.open.state.is_none() {
+            return self.set_state(stead_model::state::ShellState::default());
+        }
+        let state = self.journal.load_state(self.mark.stored).ok().and_then(|stored| minicbor::decode(&stored).ok());
+        if state.is_none() {
+            self.warn("state_lost", "the stored state can't be read; the shell begins with a fresh one");
+        }
+        self.set_state(state.unwrap_or_default());
+    }
+
+    fn count_bytes(&mut self) {
+        let kept = self.commands.values().filter(|entry| !entry.evicted);
+        self.stream_bytes = kept.map(|entry| entry.bytes.iter().sum::<u64>()).sum();
+    }
+
+    /// Bytes are moved to disk before their record is written; between the two a steward can die.
+    fn note_unnoted(&mut self, host: &mut Host) -> Result<(), JournalError> {
+        let open: Vec<_> = self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
+        for number in open {
+            for stream in Stream::BOTH {
+                let on_disk = fs::metadata(self.journal.stream_path(number, stream)).map_or(0, |meta| meta.len());
+                let at = super::pair::stream_index(stream);
+                while let Some(noted) = self.commands.get(&number).and_then(|entry| entry.bytes.get(at).copied()) {
+                    let length = on_disk.saturating_sub(noted).min(PIECE);
+                    if length == 0 {
+                        break;
+                    }
+                    self.note_chunk(host, number, stream, noted, length)?;
+                    self.stream_bytes += length;
+                    if let Some(bytes) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
+                        *bytes += length;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The highest number of a pair that was ever made and may still be somewhere.
+    fn pairs_ever(&self, started: &BTreeMap<u64, Started>) -> u64 {
+        let files = fs::read_dir(&self.run).into_iter().flatten().flatten();
+        let files = files.filter_map(|entry| entry.file_name().to_str()?.get(2..)?.parse().ok());
+        files.chain(started.values().map(|started| started.pair)).max().unwrap_or(0)
+    }
+
+    fn take_parked(&self, store: &mut Store) -> Store {
+        let prefix = format!("{}:", self.key);
+        let names: Vec<_> = store.keys().filter(|name| name.starts_with(&prefix)).cloned().collect();
+        let take = |name: String| Some((name.strip_prefix(&prefix)?.to_owned(), store.remove(&name)?));
+        names.into_iter().filter_map(take).collect()
+    }
+
+    fn adopt_pairs(&mut self, host: &mut Host, parked: &mut Store, started: &BTreeMap<u64, Started>) {
+        let ids: BTreeSet<u64> = parked.keys().filter_map(|name| name.get(2..)?.parse().ok()).collect();
+        for id in ids {
+            let ends = (parked.remove(&format!("o:{id}")), parked.remove(&format!("e:{id}")));
+            let (Some(out), Some(err)) = ends else {
+                // Killed between making the first and the second; nobody has been told of it.
+                for name in ["o", "e"] {
+                    host.link.unpark(&self.parked(&format!("{name}:{id}")));
+                }
+                continue;
+            };
+            if let Err(error) = self.adopt_pair(host, id, [out, err]) {
+                eprintln!("steward: shell {}: output: {error}", self.open.shell);
+                continue;
+            }
+            let owner = started.values().find(|started| started.pair == id).map(|started| started.number);
+            match owner {
+                Some(number) => self.own_pair(id, number),
+                None if self.spare.is_none() => self.spare = Some(id),
+                None => self.drop_pair(host, id),
+            }
+        }
+    }
+
+    fn adopt_process(
+        &mut self, host: &mut Host, spawned: &Spawned, [ctl, rep, pty]: [OwnedFd; 3], running: Option<u64>, past: &Past,
+        parked: &mut Store,
+    ) -> Result<(), JournalError> {
+        let failed = |source| JournalError::Io { path: self.run.clone(), source };
+        let same = proc::stat(spawned.pid).is_some_and(|stat| stat.start_time == spawned.start_time);
+        let pid = if same { spawned.pid } else { 0 };
+        let mut live = self.live_on(host, pid, self.lines(), ctl, rep, pty).map_err(failed)?;
+        live.pid = spawned.pid;
+        live.ready = true;
+        let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
+        live.reply_length = replies.len() as u64;
+        self.live = Some(live);
+        self.read_baseline_again();
+        if let Some(number) = running {
+            self.adopt_command(host, number, past, parked);
+        }
+        self.hear_again(host, &replies);
+        if !same {
+            self.process_gone(host);
+        } else if self.running.is_none() {
+            self.start_next(host);
+        }
+        Ok(())
+    }
+
+    /// A baseline that was being written when we died will be announced again.
+    fn read_baseline_again(&mut self) {
+        let ours = self.lines().exit_trap();
+        let dump = fs::read(self.run.join("base")).unwrap_or_default();
+        self.baseline = stead_model::state::Capture::parse(self.dialect, &dump, ours.as_bytes()).ok();
+    }
+
+    fn adopt_command(&mut self, host: &mut Host, number: u64, past: &Past, parked: &mut Store) {
+        let Some(started) = past.started.get(&number) else { return };
+        let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
+        let overlay = Overlay { cwd: exec.cwd.clone(), env: exec.env.clone() };
+        let effect = if overlay.is_empty() { effect_of(&exec.text, &self.context) } else { Effect::Unknown };
+        let input = self.adopt_input(number, &exec.stdin, parked.remove(&format!("i:{number}")));
+        self.next_query += 1;
+        let query = self.next_query;
+        let written = self.commands.get(&number).is_some_and(|entry| entry.bytes != [0, 0]);
+        let stage = if written || self.is_held(host, started.pair) { Stage::Running } else { Stage::Unsure(query) };
+        self.running = Some(Running {
+            number,
+            pair: started.pair,
+            overlay, effect, input, stage,
+            report: None,
+            cancel: None,
+            no_directory: false,
+            watch: watch::Watch::default(),
+            stalled: false,
+        });
+        self.say(&|lines| lines.query(query));
+        host.after(watch::FIRST, self.key, What::Watch(number));
+        if let Some(timeout) = exec.timeout_ms {
+            let ran = Duration::from_micros(uptime().saturating_sub(started.uptime));
+            host.after(Duration::from_millis(timeout).saturating_sub(ran), self.key, What::Deadline(number));
+        }
+        if let Some(cancelling) = past.cancelling.get(&number) {
+            let ago = Duration::from_micros(uptime().saturating_sub(cancelling.uptime));
+            let began = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
+            self.begin_cancel(host, number, cancelling.reason, began);
+        }
+    }
+
+    /// What the shell said to the steward before us, as far as it bears on the command that is still open.
+    fn hear_again(&mut self, host: &mut Host, replies: &[u8]) {
+        let mut reports = stead_model::shell::Reports::default();
+        reports.push(replies);
+        let mut heard = Vec::new();
+        while let Some(report) = reports.next_report() {
+            heard.push(report);
+        }
+        if let Some(live) = &mut self.live {
+            live.reports = reports;
+        }
+        for report in heard {
+            match report.token {
+                Token::BaselineReady | Token::Ready | Token::Answer(_) => {}
+                Token::Ended(_) | Token::Captured | Token::Exiting | Token::NoDirectory(_) => self.heard(host, report),
+            }
+        }
+        self.replies_ready(host);
+    }
+
+    /// The shell has answered and never got the command: give it to it now, for the first time.
+    pub(super) fn start_after_all(&mut self, host: &mut Host) {
+        let Some(number) = self.running.as_ref().map(|running| running.number) else { return };
+        let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
+        let overlay = self.running.as_ref().map(|running| running.overlay.clone()).unwrap_or_default();
+        if let Some(mut running) = self.running.take() {
+            self.close_input(host, &mut running);
+            self.running = Some(running);
+        }
+        match self.prepare(host, number, &exec, &overlay) {
+            Ok(input) => {
+                if let Some(running) = &mut self.running {
+                    running.input = input;
+                }
+                self.pull_trigger(host);
+            }
+            Err(error) => {
+                let pair = self.running.take().map(|running| running.pair);
+                let fault = super::io_fault("can't prepare the command", &error);
+                self.end_without_running(host, number, Ending { error: Some(fault), ..Ending::new(Status::Failed, None) });
+                if let Some(pair) = pair {
+                    self.release_pair(host, pair);
+                }
+                self.start_next(host);
+            }
+        }
+    }
+
+    /// The shell died before it could tell whether it had got the command.
+    pub(super) fn unsure_and_dead(&mut self, host: &mut Host) {
+        let Some(running) = self.running.take() else { return };
+        let exiting = self.live.as_ref().and_then(|live| live.exiting.clone());
+        if exiting.is_some() {
+            // It left by its own EXIT trap, which only a command makes it do.
+            self.running = Some(Running { stage: Stage::Running, ..running });
+            self.finish_as(host, Left::Died { status: None, exiting });
+            return;
+        }
+        self.end_without_running(host, running.number, Ending::new(Status::Lost, None));
+        self.release_pair(host, running.pair);
+    }
+
+    /// Keeper and steward both died: the shells have lost their terminal and their control FIFO, and ended.
+    fn all_is_lost(
+        &mut self, host: &mut Host, spawned: Option<&Spawned>, running: Option<u64>, started: &BTreeMap<u64, Started>,
+    ) -> Result<(), JournalError> {
+        if let Some(spawned) = spawned.filter(|spawned| spawned.boot.0 == host.boot) {
+            // One that ignores hang-ups may still be there; nobody will ever speak to it again.
+            if proc::stat(spawned.pid).is_some_and(|stat| stat.start_time == spawned.start_time) {
+                proc::signal(spawned.pid, rustix::process::Signal::KILL);
+            }
+        }
+        for started in started.values() {
+            self.rescue(host, started)?;
+        }
+        if let Some(number) = running {
+            self.end_without_running(host, number, Ending::new(Status::Lost, None));
+        }
+        let fault = Fault::new(FaultCode::Unavailable, "the steward and its keeper died before it could run");
+        self.fail_queue(host, &fault);
+        for started in started.values() {
+            if let Some(entry) = self.commands.get_mut(&started.number) {
+                entry.drained = true;
+            }
+            self.journal.append(&[&Record::Drained(started.number)], crate::journal::Need::Last)?;
+        }
+        Ok(())
+    }
+
+    /// A process that outlived both may still hold a FIFO with bytes in it.
+    fn rescue(&mut self, host: &mut Host, started: &Started) -> Result<(), JournalError> {
+        for stream in Stream::BOTH {
+            let Ok(fifo) = fifo::open_reader(&self.pair_path(started.pair, stream)) else { continue };
+            let at = super::pair::stream_index(stream);
+            let (file, mut length) = self.journal.open_stream(started.number, stream)?;
+            while let Ok(Moved::Bytes(bytes)) = fifo::splice(&fifo, &file, length, PIECE) {
+                self.note_chunk(host, started.number, stream, length, bytes)?;
+                length += bytes;
+                self.stream_bytes += bytes;
+            }
+            if let Some(slot) = self.commands.get_mut(&started.number).and_then(|entry| entry.bytes.get_mut(at)) {
+                *slot = length;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes FIFOs that nobody has a descriptor of, and those of earlier incarnations.
+    fn sweep_run_directory(&self) {
+        let Ok(entries) = fs::read_dir(&self.run) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some((kind, number)) = name.split_once('.') else { continue };
+            let Ok(number) = number.parse::<u64>() else { continue };
+            let kept = match kind {
+                "o" | "e" => self.pairs.contains_key(&number),
+                "ctl" | "rep" | "replies" => self.live.is_some() && number == self.incarnation,
+                "i" => self.running.as_ref().is_some_and(|running| running.number == number),
+                _ => true,
+            };
+            if !kept {
+                super::spawn::remove(&entry.path());
+            }
+        }
+    }
+
+    /// Ends everything of this shell: its processes, its files, its journal.
+    pub(crate) fn destroy(mut self, host: &mut Host) -> Result<(), Fault> {
+        self.stop(host)?;
+        self.journal.remove().map_err(|source| journal_fault(&JournalError::Io { path: self.run, source }))
+    }
+
+    /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.
+    pub(crate) fn stop(&mut self, host: &mut Host) -> Result<(), Fault> {
+        if let Some(live) = &self.live {
+            let processes = proc::of_session(live.pid);
+            self.condemn();
+            for process in processes {
+                proc::signal(process.pid, rustix::process::Signal::KILL);
+            }
+        }
+        self.release(host);
+        for id in self.pairs.keys().copied().collect::<Vec<_>>() {
+            self.drop_pair(host, id);
+        }
+        if let Some(mut running) = self.running.take() {
+            self.close_input(host, &mut running);
+        }
+        match fs::remove_dir_all(&self.run) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(super::io_fault("can't remove the run directory", &error)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The program may have gone since; then the next start says so.
+fn program_of(open: &OpenShell) -> (PathBuf, Option<&'static str>, Dialect) {
+    super::spawn::find_program(open).unwrap_or_else(|_| {
+        let dialect = if open.program == stead_model::proto::Program::Bash { Dialect::Bash } else { Dialect::Posix };
+        (PathBuf::from("/bin/sh"), None, dialect)
+    })
+}

@@ -1,0 +1,214 @@
+//! From a request to a line in the control FIFO.
+
+use super::{Entry, Running, Shell, Stage, io_fault, journal_fault, watch};
+use crate::host::{Host, What, now, uptime};
+use crate::journal::Need;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use stead_model::effect::{Effect, effect_of};
+use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, MAX_TEXT, Status, Stdin};
+use stead_model::record::{Accepted, Record, Started};
+use stead_model::shell::{Dialect, Input, Overlay, Trigger};
+use stead_model::state::Bytes;
+use stead_model::word::is_name;
+
+/// A follower hears of the start with the first output or the end; if neither comes soon, by itself. A quick command
+/// is spared a wake-up of its client.
+const ANNOUNCE: Duration = Duration::from_millis(2);
+
+impl Shell {
+    /// Takes a command: notes it, and starts it if the shell is free. Nothing has changed if it fails.
+    pub(crate) fn accept(&mut self, host: &mut Host, exec: Exec) -> Result<u64, Fault> {
+        check(&exec)?;
+        let idle = self.running.is_none() && self.queue.is_empty();
+        if !idle && exec.if_busy == IfBusy::Reject {
+            return Err(Fault::new(FaultCode::Busy, "the shell is busy with another command"));
+        }
+        if self.queue.len() >= MAX_QUEUE {
+            return Err(Fault::new(FaultCode::LimitReached, format!("{MAX_QUEUE} commands are waiting already")));
+        }
+        if self.journal.is_full() {
+            self.journal.begin_segment(&self.head()).map_err(|error| journal_fault(&error))?;
+            self.note_live(host)?;
+        }
+        if self.live.is_none() && idle {
+            self.spawn(host)?;
+        }
+        let number = self.next_number;
+        let accepted = Accepted { number, at: now(), exec };
+        let (id, at) = (accepted.exec.command.clone(), accepted.at);
+        let record = Record::Accepted(Box::new(accepted));
+        let first = self.journal.append(&[&record], Need::WithReserve).map_err(|error| journal_fault(&error))?;
+        let Record::Accepted(accepted) = record else { return Ok(number) };
+        self.next_number += 1;
+        let entry = Entry {
+            id, first,
+            accepted_at: at,
+            started_at: None, last_seq: 0, bytes: [0, 0], ended: None,
+            exec: Some(Rc::new(accepted.exec)),
+            drained: false, evicted: false,
+        };
+        self.commands.insert(number, entry);
+        self.queue.push_back(number);
+        self.start_next(host);
+        Ok(number)
+    }
+
+    /// A new log file must know the process too.
+    fn note_live(&mut self, host: &Host) -> Result<(), Fault> {
+        let Some(pid) = self.live.as_ref().map(|live| live.pid) else { return Ok(()) };
+        let start_time = stead_term::proc::stat(pid).map_or(0, |stat| stat.start_time);
+        let record = self.spawned_record(host, pid, start_time);
+        self.journal.append(&[&record], Need::Last).map(|_| ()).map_err(|error| journal_fault(&error))
+    }
+
+    /// Gives the next command to the shell, if it is free and there is one.
+    pub(super) fn start_next(&mut self, host: &mut Host) {
+        while self.running.is_none() && self.live.as_ref().is_some_and(|live| !live.gone && !live.condemned && live.exiting.is_none()) {
+            let Some(number) = self.queue.pop_front() else { return };
+            if let Err(fault) = self.start(host, number) {
+                let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
+                self.end_without_running(host, number, ending);
+            }
+        }
+    }
+
+    fn start(&mut self, host: &mut Host, number: u64) -> Result<(), Fault> {
+        let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else {
+            return Err(Fault::new(FaultCode::NotFound, "the command is gone"));
+        };
+        if host.chores.contains(&self.key) {
+            self.note_bystanders();
+        }
+        let overlay = self.overlay(&exec)?;
+        let effect = if overlay.is_empty() { effect_of(&exec.text, &self.context) } else { Effect::Unknown };
+        let pair = self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?;
+        let prepared = self.prepare(host, number, &exec, &overlay);
+        let input = match prepared {
+            Ok(input) => input,
+            Err(error) => {
+                self.release_pair(host, pair);
+                return Err(io_fault("can't prepare the command", &error));
+            }
+        };
+        let (at, uptime) = (now(), uptime());
+        let record = Record::Started(Started { number, pair, at, uptime });
+        if let Err(error) = self.journal.append(&[&record], Need::Last) {
+            self.release_pair(host, pair);
+            return Err(journal_fault(&error));
+        }
+        if let Some(entry) = self.commands.get_mut(&number) {
+            entry.started_at = Some(at);
+            entry.last_seq = 1;
+        }
+        self.own_pair(pair, number);
+        self.running = Some(Running {
+            number, pair, overlay, effect, input,
+            report: None,
+            stage: Stage::Running,
+            cancel: None,
+            no_directory: false,
+            watch: watch::Watch::default(),
+            stalled: false,
+        });
+        self.pull_trigger(host);
+        host.after(ANNOUNCE, self.key, What::Announce);
+        if let Some(timeout) = exec.timeout_ms {
+            host.after(Duration::from_millis(timeout), self.key, What::Deadline(number));
+        }
+        Ok(())
+    }
+
+    /// Everything the trigger names, made before it is sent.
+    pub(super) fn prepare(
+        &mut self, host: &mut Host, number: u64, exec: &Exec, overlay: &Overlay,
+    ) -> io::Result<Option<super::input::Input>> {
+        if self.mark.last_status != 0 {
+            let path = self.run.join(format!("s.{}", self.mark.last_status));
+            if !path.exists() {
+                super::spawn::write_private(&path, self.lines().status_script(self.mark.last_status).as_bytes())?;
+            }
+        }
+        if !overlay.is_empty() {
+            let lines = self.lines();
+            super::spawn::write_private(&self.run.join("w"), &lines.overlay_script(number, overlay))?;
+            super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
+        }
+        if let Some(live) = &mut self.live {
+            let length = exec.text.len() as u64;
+            live.text.write_all_at(&exec.text, 0)?;
+            if length < live.text_length {
+                live.text.set_len(length)?;
+            }
+            live.text_length = length;
+        }
+        self.make_input(host, number, &exec.stdin)
+    }
+
+    /// The one place where a command is given to the shell.
+    pub(super) fn pull_trigger(&mut self, host: &mut Host) {
+        let Some(running) = &self.running else { return };
+        let Some(exec) = self.commands.get(&running.number).and_then(|entry| entry.exec.as_deref()) else { return };
+        let trigger = Trigger {
+            number: running.number,
+            pair: running.pair,
+            input: if exec.stdin == Stdin::Empty { Input::Empty } else { Input::Given },
+            last_status: self.mark.last_status,
+            overlay: !running.overlay.is_empty(),
+            capture: running.effect == Effect::Unknown,
+            eval: self.dialect == Dialect::Bash
+                && ["DEBUG", "RETURN"].iter().any(|trap| self.state.traps.contains_key(*trap)),
+        };
+        let number = running.number;
+        self.say(&|lines| lines.trigger(&trigger));
+        host.after(watch::FIRST, self.key, What::Watch(number));
+    }
+
+    /// Writes into the control FIFO. It takes 64 KiB and we never have more than a few lines in it; if it is full
+    /// all the same, the shell doesn't read, and the watch or the cancellation will replace it.
+    pub(super) fn say(&mut self, line: &dyn Fn(&stead_model::shell::Lines) -> String) {
+        if let Some(live) = &mut self.live {
+            let line = line(&live.lines);
+            if let Err(error) = live.control.write_all(line.as_bytes()) {
+                eprintln!("steward: shell {}: control FIFO: {error}", self.open.shell);
+            }
+        }
+    }
+
+    /// The directory is made absolute, so that `CDPATH` has no say.
+    fn overlay(&self, exec: &Exec) -> Result<Overlay, Fault> {
+        let Some(cwd) = &exec.cwd else { return Ok(Overlay { cwd: None, env: exec.env.clone() }) };
+        let base = Path::new(std::ffi::OsStr::from_bytes(&self.mark.cwd));
+        let cwd = base.join(std::ffi::OsStr::from_bytes(cwd));
+        if !cwd.is_dir() {
+            return Err(Fault::new(FaultCode::NoDirectory, format!("`{}` is not a directory", cwd.display())));
+        }
+        Ok(Overlay { cwd: Some(Bytes::from(cwd.as_os_str().as_bytes())), env: exec.env.clone() })
+    }
+}
+
+fn check(exec: &Exec) -> Result<(), Fault> {
+    let invalid = |message: String| Err(Fault::new(FaultCode::Invalid, message));
+    if exec.text.len() > MAX_TEXT {
+        return invalid(format!("the command has {} bytes; at most {MAX_TEXT} are taken", exec.text.len()));
+    }
+    if exec.text.contains(&0) {
+        return invalid("the command has a NUL byte, which no shell can read".to_owned());
+    }
+    if exec.cwd.as_ref().is_some_and(|cwd| cwd.is_empty() || cwd.contains(&0)) {
+        return invalid("the directory is empty or has a NUL byte".to_owned());
+    }
+    for (name, value) in &exec.env {
+        if !is_name(name) {
+            return invalid(format!("`{}` can't be the name of a variable", name.escape_ascii()));
+        }
+        if value.contains(&0) {
+            return invalid(format!("the value of `{}` has a NUL byte", name.escape_ascii()));
+        }
+    }
+    Ok(())
+}

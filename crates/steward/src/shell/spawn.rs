@@ -1,0 +1,220 @@
+//! Starting a shell and bringing its state back.
+
+use super::{Live, Shell, io_fault};
+use crate::host::{Host, Source, What};
+use crate::journal::Need;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use stead_model::proto::{Fault, FaultCode, OpenShell, Program};
+use stead_model::record::Record;
+use stead_model::shell::{Baseline, Dialect, Lines, Reports};
+use stead_model::state::restore::{self, Extent};
+use stead_term::poll::Interest;
+use stead_term::{fifo, proc, pty, spawn};
+
+/// A terminal nobody looks at still has a size; programs ask for it.
+const COLUMNS: u16 = 80;
+const ROWS: u16 = 24;
+
+/// Shells in a row that may die before they are ready, until queued commands are told that none can be had.
+const MOST_STILLBORN: u32 = 3;
+
+impl Shell {
+    /// Starts a new process for this shell, on fresh FIFOs: one that a killed steward left half-started has the old
+    /// ones, hears end-of-file on them, and ends.
+    pub(super) fn spawn(&mut self, host: &mut Host) -> Result<(), Fault> {
+        self.incarnation += 1;
+        let record = Record::Spawning(self.incarnation);
+        self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
+        match self.start_process(host) {
+            Ok(live) => {
+                self.live = Some(live);
+                Ok(())
+            }
+            Err(error) => Err(Fault {
+                code: FaultCode::Unsupported,
+                ..io_fault(&format!("can't start `{}`", self.program.display()), &error)
+            }),
+        }
+    }
+
+    fn start_process(&mut self, host: &mut Host) -> io::Result<Live> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.run)?;
+        let lines = self.lines();
+        self.write_scripts(&lines)?;
+        let control_path = self.run.join(format!("ctl.{}", self.incarnation));
+        let reply_path = self.run.join(format!("rep.{}", self.incarnation));
+        fifo::make(&control_path)?;
+        fifo::make(&reply_path)?;
+        let control = fifo::open_both(&control_path)?;
+        let replies = fifo::open_both(&reply_path)?;
+        let stdin = fifo::open_input(&control_path)?;
+        let pty = pty::open(COLUMNS, ROWS)?;
+        host.link.park(&self.parked("ctl"), &control)?;
+        host.link.park(&self.parked("rep"), &replies)?;
+        host.link.park(&self.parked("pty"), &pty.controller)?;
+        let cwd = nearest_directory(&self.mark.cwd);
+        let mut arguments = vec![self.program.file_name().and_then(|name| name.to_str()).unwrap_or("sh")];
+        arguments.extend(self.applet);
+        arguments.extend(self.dialect.arguments());
+        let env: Vec<_> = self.open.env.iter().map(|(name, value)| (&*name.0, &*value.0)).collect();
+        let spawn = spawn::Spawn {
+            program: &self.program,
+            arguments: &arguments,
+            env: &env,
+            cwd: &cwd,
+            stdin,
+            terminal: pty.user,
+        };
+        let pid = spawn::detached(spawn)?;
+        let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
+        let record = self.spawned_record(host, pid, start_time);
+        self.journal.append(&[&record], Need::Last).map_err(io::Error::other)?;
+        let mut live = self.live_on(host, pid, lines, control, replies, pty.controller)?;
+        let first = live.lines.start();
+        live.control.write_all(first.as_bytes())?;
+        Ok(live)
+    }
+
+    /// Takes hold of a process by its descriptors, just started or found again.
+    pub(super) fn live_on(
+        &self, host: &mut Host, pid: i32, lines: Lines, control: OwnedFd, replies: OwnedFd, terminal: OwnedFd,
+    ) -> io::Result<Live> {
+        let reply_log = open_kept(&self.run.join(format!("replies.{}", self.incarnation)))?;
+        let text = open_kept(&self.run.join("c"))?;
+        let process = proc::pidfd(pid)?;
+        host.poller.add(&replies, Source::Replies(self.key).token(), Interest::Read)?;
+        host.poller.add(&terminal, Source::Terminal(self.key).token(), Interest::Read)?;
+        if let Some(process) = &process {
+            host.poller.add(process, Source::Process(self.key).token(), Interest::Read)?;
+        }
+        Ok(Live {
+            pid, process, lines, replies, terminal,
+            control: File::from(control),
+            reply_length: reply_log.metadata()?.len(),
+            reply_log,
+            reports: Reports::default(),
+            text_length: text.metadata()?.len(),
+            text,
+            ready: false,
+            exiting: None,
+            gone: false,
+            condemned: false,
+        })
+    }
+
+    pub(super) fn lines(&self) -> Lines {
+        Lines::new(self.dialect, &self.run.to_string_lossy(), self.incarnation)
+    }
+
+    fn write_scripts(&self, lines: &Lines) -> io::Result<()> {
+        let baseline = if self.baseline.is_some() { Baseline::Known } else { Baseline::Wanted };
+        let extent = if self.stillborn == 0 { Extent::All } else { Extent::WithoutCode };
+        let restore = restore::script(self.dialect, &self.state, extent);
+        write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
+        write_private(&self.run.join("d"), lines.capture_script().as_bytes())?;
+        write_private(&self.run.join("x"), lines.exit_script().as_bytes())
+    }
+
+    /// The name under which the keeper has one of this shell's descriptors.
+    pub(super) fn parked(&self, what: &str) -> String {
+        format!("{}:{what}", self.key)
+    }
+
+    /// Lets go of the process, or what is left of it.
+    pub(super) fn release(&mut self, host: &mut Host) {
+        let Some(live) = self.live.take() else { return };
+        let _ = host.poller.remove(&live.replies);
+        let _ = host.poller.remove(&live.terminal);
+        if let Some(process) = live.process.as_ref().filter(|_| !live.gone) {
+            let _ = host.poller.remove(process);
+        }
+        for what in ["ctl", "rep", "pty"] {
+            host.link.unpark(&self.parked(what));
+        }
+        for name in ["ctl", "rep", "replies"] {
+            remove(&self.run.join(format!("{name}.{}", self.incarnation)));
+        }
+    }
+
+    /// Starts the next process after one has died. One that dies before it is ready is tried again without the code of
+    /// its state; if that fails too, the commands that wait are told.
+    pub(crate) fn respawn(&mut self, host: &mut Host) {
+        if self.live.is_some() {
+            return;
+        }
+        if self.stillborn >= MOST_STILLBORN {
+            self.stillborn = 0;
+            let fault = Fault::new(FaultCode::Unavailable, "the shell dies before it is ready");
+            self.fail_queue(host, &fault);
+            return;
+        }
+        if let Err(fault) = self.spawn(host) {
+            self.stillborn += 1;
+            if self.queue.is_empty() {
+                // Nobody waits for it: the next command will try again.
+                self.stillborn = 0;
+            } else {
+                host.after(Duration::from_millis(50), self.key, What::Respawn);
+            }
+            eprintln!("steward: shell {}: {fault}", self.open.shell);
+            return;
+        }
+        self.start_next(host);
+    }
+}
+
+/// Which program to run, and how to speak to it.
+pub(super) fn find_program(open: &OpenShell) -> Result<(PathBuf, Option<&'static str>, Dialect), Fault> {
+    let path = open.env.iter().find(|(name, _)| name.0 == b"PATH").map(|(_, value)| value.0.clone());
+    let path = path.unwrap_or_else(|| b"/usr/local/bin:/usr/bin:/bin".to_vec());
+    let find = |name: &str| {
+        path.split(|&byte| byte == b':')
+            .map(|dir| Path::new(std::ffi::OsStr::from_bytes(dir)).join(name))
+            .find(|path| path.is_absolute() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file())
+    };
+    let bash = || find("bash").map(|path| (path, None, Dialect::Bash));
+    let dash = || find("dash").map(|path| (path, None, Dialect::Posix));
+    let ash = || {
+        let own = find("ash").map(|path| (path, None, Dialect::Posix));
+        own.or_else(|| find("busybox").map(|path| (path, Some("ash"), Dialect::Posix)))
+    };
+    let (found, wanted) = match open.program {
+        Program::Best => (bash().or_else(dash).or_else(ash), "bash, dash or ash"),
+        Program::Bash => (bash(), "bash"),
+        Program::Dash => (dash(), "dash"),
+        Program::Ash => (ash(), "ash"),
+    };
+    found.ok_or_else(|| {
+        let path = String::from_utf8_lossy(&path).into_owned();
+        Fault::new(FaultCode::Unsupported, format!("no {wanted} in PATH ({path})"))
+    })
+}
+
+/// A directory to be born in; the restore script goes on from there.
+fn nearest_directory(wanted: &[u8]) -> PathBuf {
+    let wanted = Path::new(std::ffi::OsStr::from_bytes(wanted));
+    wanted.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/")).to_owned()
+}
+
+fn open_kept(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)
+}
+
+/// Removes a file of ours that may be gone already (a command may have removed our directory).
+pub(super) fn remove(path: &Path) {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => eprintln!("steward: can't remove `{}`: {error}", path.display()),
+        _ => {}
+    }
+}
