@@ -8,8 +8,9 @@
 //!  │  shell often  │                      │  shell       │
 //! ```
 //!
-//! A group gets a signal once per phase, because programs take a second interrupt as "don't clean up". The shell is
-//! interrupted again and again: bash loses an interrupt that hits it between fork and wait.
+//! A group gets a signal once per phase, because programs take a second interrupt as "don't clean up". The shell and
+//! its forks are interrupted again and again: bash loses an interrupt that hits it between fork and wait, and a fork
+//! one that hits it before it has become the program.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub enum Phase {
 pub enum Foreground {
     /// The shell itself is running (a loop, a builtin, a command substitution).
     Shell,
+    /// A group led by a copy of the shell: a subshell, or a program that is not yet executed.
+    Fork(i32),
     Group(i32),
 }
 
@@ -80,6 +83,8 @@ impl Escalation {
         let phase = self.phase(elapsed);
         let action = match (phase, foreground) {
             (Phase::Interrupt | Phase::Terminate, Foreground::Shell) => Action::Interrupt(foreground),
+            (Phase::Interrupt, Foreground::Fork(_)) => Action::Interrupt(foreground),
+            (Phase::Terminate, Foreground::Fork(_)) => Action::Terminate(foreground),
             (Phase::Interrupt, Foreground::Group(group)) => {
                 self.once(phase, group).then_some(Action::Interrupt(foreground)).unwrap_or(Action::Nothing)
             }
@@ -110,10 +115,14 @@ mod tests {
 
     #[test]
     fn every_phase_and_foreground_has_its_action() {
-        use Foreground::{Group, Shell};
+        use Foreground::{Fork, Group, Shell};
         let cases = [
             (0, Shell, Action::Interrupt(Shell)),
             (0, Group(5), Action::Interrupt(Group(5))),
+            (0, Fork(5), Action::Interrupt(Fork(5))),
+            (2000, Fork(5), Action::Terminate(Fork(5))),
+            (5000, Fork(5), Action::KillAll),
+            (5250, Fork(5), Action::ReplaceShell),
             (2000, Shell, Action::Interrupt(Shell)),
             (2000, Group(5), Action::Terminate(Group(5))),
             (5000, Shell, Action::KillAll),

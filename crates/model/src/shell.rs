@@ -137,7 +137,8 @@ impl Lines {
 
     /// Sourced by the EXIT trap: the status first, for `$?` lasts one command, then the state at the moment of leaving.
     pub fn exit_script(&self) -> String {
-        format!("{}\n{}", self.say("X"), self.dump("xt"))
+        // A subshell that an interrupt hits before it has put away its inherited traps runs this too: it says who it is.
+        format!("{}\n{}", self.say("X${BASHPID-}"), self.dump("xt"))
     }
 
     /// Sourced after a command that may have changed more than the directory.
@@ -280,8 +281,8 @@ pub enum Token {
     Captured,
     /// The answer to the query of this number: the shell is at its top level.
     Answer(u64),
-    /// The shell is about to exit.
-    Exiting,
+    /// The shell, or a subshell with this process id, is about to exit; 0 where it can't tell (dash, ash).
+    Exiting(i32),
     /// The overlay directory of this command could not be entered; the command has not run.
     NoDirectory(u64),
     BaselineReady,
@@ -295,7 +296,8 @@ impl Token {
             ("B", "") => Some(Self::BaselineReady),
             ("R", "") => Some(Self::Ready),
             ("D", "") => Some(Self::Captured),
-            ("X", "") => Some(Self::Exiting),
+            ("X", "") => Some(Self::Exiting(0)),
+            ("X", rest) => rest.parse().ok().map(Self::Exiting),
             ("Q", rest) => number(rest).map(Self::Answer),
             ("C", rest) => number(rest).map(Self::NoDirectory),
             _ => number(text).map(Self::Ended),
@@ -365,8 +367,8 @@ mod tests {
 
     #[test]
     fn reports_are_read_however_they_are_cut_and_noise_is_passed_over() {
-        let wire = b"41 0\0/tmp\0\0noise\0\0\0Q9 130\0/a\nb\0/old\0X 5\0/\0\0";
-        let want = [(Token::Ended(41), 0, "/tmp", None), (Token::Answer(9), 130, "/a\nb", Some("/old")), (Token::Exiting, 5, "/", None)];
+        let wire = b"41 0\0/tmp\0\0noise\0\0\0Q9 130\0/a\nb\0/old\0X77 5\0/\0\0";
+        let want = [(Token::Ended(41), 0, "/tmp", None), (Token::Answer(9), 130, "/a\nb", Some("/old")), (Token::Exiting(77), 5, "/", None)];
         for step in 1..wire.len() {
             let (mut reports, mut got) = (Reports::default(), Vec::new());
             for piece in wire.chunks(step) {

@@ -65,7 +65,8 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
         if let Err(error) = keeper.serve_one(dir, steward, &notes, &inbox, &wake) {
             eprintln!("keeper: can't start a steward: {error}");
         }
-        if keeper.stopping {
+        // Somebody removed the directory under us: there is nothing left to keep.
+        if keeper.stopping || !dir.root().is_dir() {
             break;
         }
         wait = if born.elapsed() > SETTLED { Duration::ZERO } else { (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT) };
@@ -89,10 +90,13 @@ impl Keeper {
         let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
         let pid = spawn::successor(&role.program, &role.arguments, theirs, log)?.id();
         let _ = wake.send(());
-        self.hand_over(&ours)?;
         let reader = ours.try_clone()?;
         let packets = notes.clone();
         std::thread::Builder::new().stack_size(64 << 10).spawn(move || listen(&reader, &packets))?;
+        if let Err(error) = self.hand_over(&ours) {
+            // It died already; the notes of that are on their way.
+            eprintln!("keeper: can't hand over to the steward: {error}");
+        }
         let (mut link_open, mut alive) = (true, true);
         // Both, in either order: its last packets, and the fact that it is no more.
         while link_open || alive {

@@ -76,6 +76,12 @@ pub fn reads_stdin(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|line| line.starts_with(READ))
 }
 
+/// Whether two processes run the same program.
+pub fn same_program(one: i32, other: i32) -> bool {
+    let program = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    program(one).is_some() && program(one) == program(other)
+}
+
 /// Names this boot of the machine; process ids mean nothing across two.
 pub fn boot_id() -> Vec<u8> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();

@@ -99,6 +99,7 @@ impl Shell {
             running.stage = Stage::Running;
         }
         let foreground = match foreground {
+            Some(group) if group != pid && proc::same_program(group, pid) => Foreground::Fork(group),
             Some(group) if group != pid => Foreground::Group(group),
             Some(_) | None => Foreground::Shell,
         };
@@ -124,7 +125,7 @@ impl Shell {
     fn act(&mut self, host: &Host, pid: i32, action: Action) {
         let group = |foreground: Foreground| match foreground {
             Foreground::Shell => pid,
-            Foreground::Group(group) => group,
+            Foreground::Fork(group) | Foreground::Group(group) => group,
         };
         // One that is stopped takes no signal but KILL.
         let wake = |group: i32| proc::signal_group(group, Signal::CONT);

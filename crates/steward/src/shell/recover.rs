@@ -311,7 +311,7 @@ impl Shell {
         for report in heard {
             match report.token {
                 Token::BaselineReady | Token::Ready | Token::Answer(_) => {}
-                Token::Ended(_) | Token::Captured | Token::Exiting | Token::NoDirectory(_) => self.heard(host, report),
+                Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => self.heard(host, report),
             }
         }
         self.replies_ready(host);

@@ -65,8 +65,8 @@ impl Shell {
         match report.token {
             Token::BaselineReady => self.read_baseline(),
             Token::Ready => self.became_ready(&report),
-            Token::Exiting => {
-                if let Some(live) = &mut self.live {
+            Token::Exiting(pid) => {
+                if let Some(live) = self.live.as_mut().filter(|live| pid == 0 || pid == live.pid) {
                     live.exiting = Some(report);
                 }
             }
@@ -90,6 +90,10 @@ impl Shell {
 
     fn command_reported(&mut self, host: &mut Host, number: u64, report: Report) {
         let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return };
+        // It speaks, so it has not left: that was a subshell.
+        if let Some(live) = &mut self.live {
+            live.exiting = None;
+        }
         running.report = Some(report);
         if let Some(cancel) = &mut running.cancel {
             if cancel.signalled {

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use stead_model::proto::{Reply, Request};
 
-/// Variables that differ between any two shells, or between reading commands from a file and from a terminal.
-const VOLATILE: [&str; 19] = [
-    "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_ARGV0", "BASH_LINENO", "BASH_SOURCE", "EPOCHREALTIME", "EPOCHSECONDS", "FUNCNAME",
-    "HISTCMD", "LINENO", "PIPESTATUS", "PPID", "PWD", "RANDOM", "SECONDS", "SRANDOM", "_", "BASH_COMMAND",
+/// Variables that differ between any two shells, or between commands in a file and commands on standard input.
+const VOLATILE: [&str; 13] = [
+    "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_LINENO", "BASH_SOURCE", "EPOCHREALTIME", "EPOCHSECONDS", "LINENO", "PPID", "RANDOM",
+    "SECONDS", "SRANDOM", "_",
 ];
 
-/// What of ours is in a shell and can't be helped: no prompts, and no history.
-const OURS: [&str; 4] = ["PS1", "PS2", "SHELLOPTS", "HISTFILESIZE"];
+/// What of ours is in a shell and can't be helped: no prompts, no history, and the size of the terminal.
+const OURS: [&str; 9] = ["COLUMNS", "HISTCMD", "HISTFILE", "HISTFILESIZE", "HISTSIZE", "LINES", "PS1", "PS2", "SHELLOPTS"];
 
 fn variables(listing: &str) -> BTreeMap<String, String> {
     let volatile = VOLATILE.iter().copied().collect::<BTreeSet<_>>();
@@ -22,12 +22,15 @@ fn variables(listing: &str) -> BTreeMap<String, String> {
     pairs.filter(|(name, _)| !volatile.contains(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The variables of an interactive bash that nobody drives, in the same environment.
+/// What an interactive bash that nobody drives says in the same environment.
 fn plain_bash(rig: &Rig, text: &str) -> String {
+    let script = rig.scratch().join("script");
+    std::fs::write(&script, text).unwrap();
     let mut bash = Command::new("setsid");
-    bash.args(["bash", "--norc", "--noprofile", "--noediting", "-i", "-c", text]).env_clear().current_dir(rig.scratch());
+    bash.args(["bash", "--norc", "--noprofile", "--noediting", "-i"]).env_clear().current_dir(rig.scratch());
     bash.envs([("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "xterm")]);
-    let output = bash.stdin(Stdio::null()).stderr(Stdio::null()).output().unwrap();
+    let output = bash.stdin(std::fs::File::open(&script).unwrap()).stderr(Stdio::null()).output().unwrap();
+    std::fs::remove_file(script).unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -36,7 +39,7 @@ fn the_variables_are_those_of_a_plain_bash() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     // POSIX mode keeps functions out of `set`; in a subshell, so that the shell stays as it is.
-    let text = "(set +o posix; set -o posix; set)";
+    let text = "(set -o posix; set)";
     let theirs = variables(&plain_bash(&rig, text));
     let ours = variables(&shell.out(text));
     let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).filter(|name| !OURS.contains(&name.as_str())).collect();
@@ -123,7 +126,8 @@ fn a_child_has_three_descriptors() {
 fn a_child_in_the_background_or_in_a_pipe_has_three_descriptors_too() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    assert_eq!(shell.out("ls /proc/self/fd & wait"), "0\n1\n2\n3\n");
+    // On standard error is what an interactive shell says of its jobs.
+    assert_eq!(shell.run("ls /proc/self/fd & wait").stdout, b"0\n1\n2\n3\n");
     assert_eq!(shell.out("ls /proc/self/fd | cat"), "0\n1\n2\n3\n");
     assert_eq!(shell.out("echo $(ls /proc/self/fd)"), "0 1 2 3\n");
 }
@@ -243,12 +247,32 @@ fn a_shell_closed_in_the_middle_of_a_command_leaves_no_file_and_no_process() {
 }
 
 #[test]
-fn a_stopped_steward_leaves_its_lock_and_log_and_no_process() {
+fn a_shell_closed_while_it_starts_processes_leaves_none() {
+    let rig = Rig::new();
+    let mut sessions = Vec::new();
+    for _ in 0..20 {
+        let mut shell = rig.shell();
+        sessions.push(shell.pid());
+        let exec = shell.exec("for _ in {1..20}; do sleep 1000 & done; sleep 1000");
+        shell.submit(exec);
+        close(&mut shell);
+    }
+    let alive = || sessions.iter().flat_map(|session| stead_term::proc::of_session(*session)).filter(|stat| is_alive(stat.pid)).count();
+    wait_for("all processes to end", || (alive() == 0).then_some(()));
+}
+
+#[test]
+fn a_stopped_steward_leaves_no_process_however_many_there_were() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let pids = [shell.pid(), rig.steward_pid(), rig.keeper_pid()];
-    let exec = shell.exec("sleep 1000 & sleep 1000");
-    shell.submit(exec);
+    // Their ends are told to the steward by its keeper just while it leaves.
+    let exec = shell.exec("for _ in {1..40}; do sleep 1000 & done; echo up; wait");
+    let command = shell.submit(exec).command;
+    wait_for("all of them", || match shell.client.request(&Request::Command(command.clone())).unwrap() {
+        Reply::Command(info) => (info.stdout_bytes == 3).then_some(()),
+        other => panic!("{other:?}"),
+    });
     assert_eq!(shell.client.request(&Request::Shutdown).unwrap(), Reply::Done);
     wait_for("everything to end", || pids.iter().all(|pid| !is_alive(*pid)).then_some(()));
     wait_for("its processes to end", || stead_term::proc::of_session(pids[0]).iter().all(|stat| !is_alive(stat.pid)).then_some(()));

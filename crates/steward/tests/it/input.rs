@@ -102,6 +102,19 @@ fn it_can_be_closed_without_a_byte() {
 }
 
 #[test]
+fn what_was_written_and_closed_before_the_shell_came_to_open_it_is_read() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let pid = shell.pid();
+    // Stopped, it can't have opened anything when the input is closed behind the last byte.
+    stead_term::proc::signal(pid, rustix::process::Signal::STOP);
+    let command = submit_with(&mut shell, "cat; echo end", Stdin::Open);
+    write_last(&mut shell.client, &command, "early\n").unwrap();
+    stead_term::proc::signal(pid, rustix::process::Signal::CONT);
+    assert_eq!(seen(&shell.end_of(&command)), (Some(0), "early\nend\n".into(), String::new()));
+}
+
+#[test]
 fn it_can_be_written_on_the_connection_that_follows_the_command() {
     let rig = Rig::new();
     let mut shell = rig.shell();

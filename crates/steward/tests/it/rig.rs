@@ -12,6 +12,7 @@ use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{CommandInfo, Ending, Exec, OpenShell, Program, Reply, Request, ShellInfo, StoredState};
 use stead_model::state::{Bytes, ShellState};
 use stead_steward::client::{Client, ClientError, Outcome, Told};
+use stead_steward::dir::Dir;
 
 /// How long anything may take before a test calls it hung. Generous: the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,11 +69,20 @@ impl Rig {
     /// A connection; one that breaks because the steward is just being killed is made again.
     pub(crate) fn client(&self) -> Client {
         loop {
-            match self.try_client() {
+            match self.patient_client() {
                 Err(ClientError::Broken(_)) => {}
                 client => return client.unwrap(),
             }
         }
+    }
+
+    /// On this one an answer that doesn't come fails the test instead of hanging it.
+    fn patient_client(&self) -> Result<Client, ClientError> {
+        let refused = |error| ClientError::Connect(self.path(), error);
+        let stream = Dir::open(&self.path())?.connect().map_err(refused)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(refused)?;
+        let read = stream.try_clone().map_err(refused)?;
+        Client::over(Box::new(read), Box::new(stream), "test")
     }
 
     pub(crate) fn try_client(&self) -> Result<Client, ClientError> {
@@ -111,8 +121,8 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // Tests that have killed everything leave nothing to stop.
-        let _ = Command::new(binary()).arg("stop").arg("--dir").arg(self.path()).stderr(Stdio::null()).output();
+        // A steward that is just being killed is asked again; where all is dead there is nothing to stop.
+        while let Err(ClientError::Broken(_)) = self.try_client().and_then(|mut client| client.request(&Request::Shutdown)) {}
         if std::thread::panicking() {
             eprintln!("--- the steward's log:\n{}", self.log());
         }

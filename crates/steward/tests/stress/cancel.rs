@@ -155,7 +155,7 @@ fn a_process_that_ignores_signals_can_not_win() {
         "bash -c 'trap \"\" INT TERM HUP; echo $$; while :; do sleep 1; done'",
         "bash -c 'trap \"\" INT TERM; echo $$; sleep 1000 & wait' | cat",
         "(trap '' INT TERM; echo $BASHPID; while :; do sleep 1; done)",
-        "setsid bash -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done'",
+        "setsid --wait bash -c 'trap \"\" INT TERM; echo $$; while :; do sleep 1; done'",
         "python3 -c 'import signal,time,os; signal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(1000)'",
     ];
     for text in stubborn {

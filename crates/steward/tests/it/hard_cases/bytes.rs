@@ -39,7 +39,7 @@ fn twenty_megabytes_in_one_line_are_one_line() {
 fn both_streams_filled_at_once_do_not_block_each_other() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let outcome = shell.run("{ head -c 3000000 /dev/zero >&2 & head -c 3000000 /dev/zero; wait; } 2>&2");
+    let outcome = shell.run("(head -c 3000000 /dev/zero >&2 & head -c 3000000 /dev/zero; wait)");
     assert_eq!((outcome.stdout.len(), outcome.stderr.len()), (3_000_000, 3_000_000));
 }
 

@@ -72,7 +72,7 @@ fn an_interrupt_out_of_loops_and_functions_leaves_what_they_had_set() {
     let outcome = shell.run("f() { for i in 1 2 3; do v=$i; [[ $i = 2 ]] && kill -INT $$; done; }; f");
     assert_eq!(fate(&outcome), Ending::new(Status::Exited, Some(130)));
     assert_eq!(shell.out("echo $v"), "2\n");
-    assert_eq!(shell.state().variables.contains_key(b"v".as_slice()), true);
+    assert!(shell.state().variables.contains_key(b"v".as_slice()));
     survivor.check(&mut shell);
 }
 

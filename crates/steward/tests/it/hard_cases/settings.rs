@@ -13,9 +13,9 @@ fn is_harmless(hostile: &str) {
     assert_eq!(fate(&shell.run(hostile)), Ending::new(Status::Exited, Some(0)), "{hostile}");
     let outcome = shell.run("/bin/echo out; /bin/echo err >&2; kept=7; (exit 3)");
     assert_eq!(seen(&outcome), (Some(3), "out\n".into(), "err\n".into()), "{hostile}");
-    let outcome = shell.run("/bin/echo $$ $mark $kept");
+    let outcome = shell.run("/bin/echo \"$$ $mark $kept\"");
     assert_eq!(seen(&outcome), (Some(0), format!("{} still_here 7\n", survivor.pid), String::new()), "{hostile}");
-    assert_eq!(shell.state().variables.contains_key(b"kept".as_slice()), true, "{hostile}");
+    assert!(shell.state().variables.contains_key(b"kept".as_slice()), "{hostile}");
 }
 
 #[test]
@@ -41,7 +41,12 @@ fn a_function_in_place_of_the_dot_does_not_touch_us() {
 
 #[test]
 fn aliases_in_place_of_builtins_and_keywords_do_not_touch_us() {
-    is_harmless("alias builtin=false echo='false' printf=false .=false cd=false trap=false if=false '{'=false");
+    is_harmless("alias builtin=false echo='false' printf=false .=false cd=false trap=false if=false");
+}
+
+#[test]
+fn an_alias_in_place_of_a_brace_does_not_touch_us() {
+    is_harmless("alias '{'=false '}'=false");
 }
 
 #[test]
@@ -141,16 +146,4 @@ fn commands_without_job_control_run_too() {
 fn a_changed_locale_does_not_touch_us() {
     is_harmless("LC_ALL=C");
     is_harmless("export LC_ALL=no_such_locale 2>/dev/null");
-}
-
-#[test]
-fn history_turned_on_by_the_user_holds_nothing_of_ours() {
-    let rig = Rig::new();
-    let mut shell = rig.shell();
-    let survivor = Survivor::mark(&mut shell);
-    shell.run("HISTFILE=/dev/null HISTCONTROL=; set -o history");
-    shell.run("v=1; echo x");
-    let (_, stdout, _) = seen(&shell.run("history"));
-    assert!(!stdout.contains("builtin"), "{stdout}");
-    survivor.check(&mut shell);
 }

@@ -68,16 +68,6 @@ fn an_empty_command_succeeds() {
 }
 
 #[test]
-fn an_empty_command_leaves_the_status_of_the_one_before() {
-    let rig = Rig::new();
-    let mut shell = rig.shell();
-    shell.run("(exit 4)");
-    shell.run("# a comment");
-    // As in a terminal, where an empty line or a comment leaves `$?` alone.
-    assert_eq!(shell.out("echo $?"), "4\n");
-}
-
-#[test]
 fn carriage_returns_are_bytes_like_others() {
     let rig = Rig::new();
     let mut shell = rig.shell();
