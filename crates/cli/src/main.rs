@@ -1,1 +1,42 @@
-fn main(){}
+//! `stead`: the one program. Parses what was typed, runs it, and maps every failure to an exit code in one place.
+
+mod args;
+mod print;
+mod shell;
+
+use args::{Args, Verb};
+use clap::Parser;
+use std::error::Error;
+use std::process::ExitCode;
+
+/// stead's own failure, as docker has it: not to be taken for the command's.
+const OWN_FAILURE: u8 = 125;
+
+fn main() -> ExitCode {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    // The steward starts in a few milliseconds and must stay small: it doesn't go through the parser.
+    if let Some(("steward", rest)) = words.split_first().and_then(|(first, rest)| Some((first.to_str()?, rest))) {
+        return match stead_steward::entry::run(&["steward"], rest) {
+            Ok(said) => print::said(said),
+            Err(error) => failed(&error),
+        };
+    }
+    match Args::parse().verb {
+        Verb::Shell(shell) => match shell::run(shell) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => failed(&error),
+        },
+        Verb::Steward(_) => ExitCode::from(OWN_FAILURE),
+    }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    eprint!("stead: {error}");
+    let mut source = error.source();
+    while let Some(cause) = source {
+        eprint!(": {cause}");
+        source = cause.source();
+    }
+    eprintln!();
+    ExitCode::from(OWN_FAILURE)
+}

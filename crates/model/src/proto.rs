@@ -249,11 +249,14 @@ impl Exec {
     /// A command with nothing special about it.
     pub fn new(shell: ShellId, command: CommandId, text: impl Into<Vec<u8>>) -> Self {
         Self {
-            shell, command,
+            shell,
+            command,
             text: Bytes(text.into()),
-            cwd: None, env: Vec::new(),
+            cwd: None,
+            env: Vec::new(),
             stdin: Stdin::Empty,
-            timeout_ms: None, grace_ms: None,
+            timeout_ms: None,
+            grace_ms: None,
             if_busy: IfBusy::Queue,
             follow: None,
         }
@@ -447,11 +450,14 @@ pub struct Ending {
 impl Ending {
     pub fn new(status: Status, exit_code: Option<i32>) -> Self {
         Self {
-            status, exit_code,
+            status,
+            exit_code,
             signal: None,
-            shell_exited: false, shell_replaced: false,
+            shell_exited: false,
+            shell_replaced: false,
             warnings: Vec::new(),
-            streams_open: false, state_changed: false,
+            streams_open: false,
+            state_changed: false,
             error: None,
         }
     }

@@ -240,7 +240,6 @@ impl Iterator for Records<'_> {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -146,14 +146,14 @@ impl Lines {
         format!("{}{}\n", self.dump("st"), self.say("D"))
     }
 
+    /// Every `printf` is a write and five microseconds, so what can be told apart by its first word is not separated.
     fn dump(&self, file: &str) -> String {
         let p = self.dialect.prefix();
         let sections = match self.dialect {
             Dialect::Bash => format!(
                 "{p}printf '%s\\0' \"$#\" \"$@\"\n{p}declare -p\n{p}printf '\\0'\n{p}declare -f\n{p}printf '\\0'\n\
-                 {p}declare -F\n{p}printf '\\0'\n{p}alias -p\n{p}printf '\\0'\n{p}umask\n{p}printf '\\0'\n\
-                 {p}trap -p\n{p}printf '\\0'\n{p}printf '%s\\0' \"${{#DIRSTACK[@]}}\" \"${{DIRSTACK[@]}}\"\n\
-                 {p}enable -a\n{p}printf '\\0'\n{p}complete -p\n{p}printf '\\0'\n"
+                 {p}declare -F\n{p}alias -p\n{p}umask\n{p}trap -p\n{p}enable -n\n{p}complete -p\n\
+                 {p}printf '\\0%s' \"${{#DIRSTACK[@]}}\" \"${{DIRSTACK[@]}}\"\n{p}printf '\\0'\n"
             ),
             Dialect::Posix => format!(
                 "{p}printf '%s\\0' \"$#\" \"$@\"\n{p}export -p\n{p}printf '\\0'\n{p}set\n{p}printf '\\0'\n\
@@ -174,8 +174,11 @@ impl Lines {
         };
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
-        let streams =
-            format!(">{} 2>{} <{input}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
+        let streams = format!(
+            ">{} 2>{} <{input}",
+            self.path(&format!("o.{}", trigger.pair)),
+            self.path(&format!("e.{}", trigger.pair))
+        );
         let mut tail = vec![self.say(&trigger.number.to_string())];
         if trigger.overlay {
             tail.push(format!("{p}. {}", self.path("u")));
@@ -214,7 +217,9 @@ impl Lines {
         if let Some(cwd) = &overlay.cwd {
             out.extend_from_slice(format!("{p}cd -- ").as_bytes());
             out.extend_from_slice(&quote(cwd));
-            out.extend_from_slice(format!(" >/dev/null 2>&1 || {{ {}; return 1; }}\n", self.say(&format!("C{number}"))).as_bytes());
+            out.extend_from_slice(
+                format!(" >/dev/null 2>&1 || {{ {}; return 1; }}\n", self.say(&format!("C{number}"))).as_bytes(),
+            );
         }
         for (name, value) in &overlay.env {
             out.extend_from_slice(name);
@@ -343,8 +348,15 @@ mod tests {
         Lines::new(dialect, "/r", 3)
     }
 
-    const TRIGGER: Trigger =
-        Trigger { number: 41, pair: 7, input: Input::Empty, last_status: 0, overlay: false, capture: false, eval: false };
+    const TRIGGER: Trigger = Trigger {
+        number: 41,
+        pair: 7,
+        input: Input::Empty,
+        last_status: 0,
+        overlay: false,
+        capture: false,
+        eval: false,
+    };
 
     #[test]
     fn a_plain_command_is_one_line_that_fits_a_pipe_atomically() {
@@ -368,7 +380,11 @@ mod tests {
     #[test]
     fn reports_are_read_however_they_are_cut_and_noise_is_passed_over() {
         let wire = b"41 0\0/tmp\0\0noise\0\0\0Q9 130\0/a\nb\0/old\0X77 5\0/\0\0";
-        let want = [(Token::Ended(41), 0, "/tmp", None), (Token::Answer(9), 130, "/a\nb", Some("/old")), (Token::Exiting(77), 5, "/", None)];
+        let want = [
+            (Token::Ended(41), 0, "/tmp", None),
+            (Token::Answer(9), 130, "/a\nb", Some("/old")),
+            (Token::Exiting(77), 5, "/", None),
+        ];
         for step in 1..wire.len() {
             let (mut reports, mut got) = (Reports::default(), Vec::new());
             for piece in wire.chunks(step) {
@@ -379,7 +395,12 @@ mod tests {
             }
             let want: Vec<_> = want
                 .iter()
-                .map(|(token, status, pwd, old)| Report { token: *token, status: *status, pwd: Bytes::from(pwd), oldpwd: old.map(|o| Bytes::from(o)) })
+                .map(|(token, status, pwd, old)| Report {
+                    token: *token,
+                    status: *status,
+                    pwd: Bytes::from(pwd),
+                    oldpwd: old.map(|o| Bytes::from(o)),
+                })
                 .collect();
             assert_eq!(got, want, "cut every {step} bytes");
         }

@@ -94,13 +94,11 @@ pub struct ShellState {
     /// Positional parameters.
     #[n(12)]
     pub args: Vec<Bytes>,
-    /// Builtins switched off (`enable -n`) and builtins loaded from files, which only capture notes.
+    /// Builtins switched off (`enable -n`).
     #[n(13)]
     pub disabled: BTreeSet<String>,
-    #[n(14)]
-    pub loaded: BTreeSet<String>,
     /// `complete -p`, as printed.
-    #[n(15)]
+    #[n(14)]
     pub completions: Bytes,
 }
 
@@ -134,7 +132,7 @@ impl ShellState {
     pub fn context(&self) -> Context {
         let names = self.functions.names.iter().chain(self.aliases.keys()).map(|name| name.0.clone());
         Context {
-            redefined: names.chain(self.loaded.iter().map(|name| name.clone().into_bytes())).collect(),
+            redefined: names.collect(),
             hooked: !self.traps.is_empty() || self.variables.contains_key(b"PROMPT_COMMAND".as_slice()),
         }
     }
@@ -204,7 +202,14 @@ mod tests {
         ]);
         state.unset.insert(Bytes::from("HOME"));
         state.unexported.insert(Bytes::from("LANG"));
-        let want = [("A", Some(&b"x$y"[..])), ("D", Some(b"\xff\n")), ("F", Some(b"it's")), ("G", Some(b"")), ("HOME", None), ("LANG", None)];
+        let want = [
+            ("A", Some(&b"x$y"[..])),
+            ("D", Some(b"\xff\n")),
+            ("F", Some(b"it's")),
+            ("G", Some(b"")),
+            ("HOME", None),
+            ("LANG", None),
+        ];
         let want: BTreeMap<_, _> = want.into_iter().map(|(k, v)| (Bytes::from(k), v.map(Bytes::from))).collect();
         assert_eq!(state.env_delta(), want);
     }
@@ -212,7 +217,11 @@ mod tests {
     #[test]
     fn an_overlay_leaves_no_trace_whatever_it_hid() {
         let before = state(&[("KEPT", "declare -- KEPT=\"1\""), ("HID", "declare -x HID=\"old\"")]);
-        let mut after = state(&[("HID", "declare -x HID=\"new\""), ("NEW", "declare -x NEW=\"n\""), ("MINE", "declare -- MINE=\"2\"")]);
+        let mut after = state(&[
+            ("HID", "declare -x HID=\"new\""),
+            ("NEW", "declare -x NEW=\"n\""),
+            ("MINE", "declare -- MINE=\"2\""),
+        ]);
         after.cwd = Bytes::from("/overlay");
         let names = [Bytes::from("HID"), Bytes::from("NEW")];
         let mut want = state(&[("HID", "declare -x HID=\"old\""), ("MINE", "declare -- MINE=\"2\"")]);

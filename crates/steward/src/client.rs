@@ -142,7 +142,9 @@ impl Client {
     /// Runs a command to its end through any number of lost connections: its id makes it run once, its sequence
     /// numbers make each event be told once. `connect` makes the next connection.
     pub fn run(
-        exec: &Exec, connect: &mut dyn FnMut() -> Result<Self, ClientError>, tell: &mut dyn FnMut(Told),
+        exec: &Exec,
+        connect: &mut dyn FnMut() -> Result<Self, ClientError>,
+        tell: &mut dyn FnMut(Told),
     ) -> Result<CommandInfo, ClientError> {
         let mut seen = 0;
         loop {
@@ -174,7 +176,11 @@ impl Client {
 
     /// The events of a command after a place in its sequence.
     pub fn follow_from(
-        &mut self, command: &CommandId, after: u64, late: bool, tell: &mut dyn FnMut(Told),
+        &mut self,
+        command: &CommandId,
+        after: u64,
+        late: bool,
+        tell: &mut dyn FnMut(Told),
     ) -> Result<CommandInfo, ClientError> {
         let follow = Follow { command: command.clone(), after, credit: CREDIT, late };
         self.follow(&Request::Follow(follow), tell)

@@ -37,7 +37,8 @@ impl Conn {
         stream.set_nonblocking(true)?;
         host.poller.add(&stream, Source::Connection(id).token(), Interest::Read)?;
         Ok(Self {
-            id, stream,
+            id,
+            stream,
             decoder: Decoder::default(),
             out: Vec::new(),
             sent: 0,

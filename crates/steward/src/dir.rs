@@ -102,7 +102,11 @@ impl Dir {
         let long = path.metadata().is_ok_and(|meta| meta.len() > 1 << 20);
         let mut options = File::options();
         options.create(true).mode(0o600);
-        if long { options.write(true).truncate(true) } else { options.append(true) };
+        if long {
+            options.write(true).truncate(true)
+        } else {
+            options.append(true)
+        };
         options.open(path)
     }
 

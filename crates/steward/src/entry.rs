@@ -58,7 +58,8 @@ pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
         }
         "connect" => {
             let dir = Dir::open(&asked.dir)?;
-            bridge::run(&dir).map_err(|source| EntryError::Io { what: "the connection to the steward broke", source })?;
+            bridge::run(&dir)
+                .map_err(|source| EntryError::Io { what: "the connection to the steward broke", source })?;
             Ok(None)
         }
         "stop" => {
@@ -68,7 +69,10 @@ pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
         "status" => {
             let client = Client::connect(&asked.dir, "steward status")?;
             let welcome = client.welcome();
-            Ok(Some(format!("steward {} running as {} (keeper {}), start {}\n", welcome.build, welcome.pid, welcome.keeper_pid, welcome.epoch)))
+            Ok(Some(format!(
+                "steward {} running as {} (keeper {}), start {}\n",
+                welcome.build, welcome.pid, welcome.keeper_pid, welcome.epoch
+            )))
         }
         "keep" => asked.keep().map(|()| None),
         "run" => asked.serve().map(|()| None),
@@ -87,7 +91,8 @@ struct Asked {
 impl Asked {
     fn parse(call: &[&str], arguments: &[OsString]) -> Result<Self, EntryError> {
         let mut arguments = arguments.iter();
-        let role = arguments.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_else(|| "help".to_owned());
+        let role =
+            arguments.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_else(|| "help".to_owned());
         let (mut dir, mut settings) = (None, Settings::default());
         while let Some(flag) = arguments.next() {
             let flag = flag.to_string_lossy().into_owned();

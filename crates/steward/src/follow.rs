@@ -141,7 +141,8 @@ impl Follower {
             Stream::Stdout => &mut self.files[0],
             Stream::Stderr => &mut self.files[1],
         };
-        let damaged = |error: std::io::Error| Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}"));
+        let damaged =
+            |error: std::io::Error| Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}"));
         let file = match slot {
             Some(file) => file,
             None => slot.insert(File::open(shell.journal.stream_path(self.number, chunk.stream)).map_err(damaged)?),

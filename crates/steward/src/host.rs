@@ -48,8 +48,8 @@ pub(crate) struct Timer {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum What {
-    /// Tell followers that the command has started, if nothing else has told them yet.
-    Announce,
+    /// Tell followers that this command has started, if nothing else has told them yet.
+    Announce(u64),
     /// The command of this number has run long enough.
     Deadline(u64),
     /// The next step of a cancellation.
@@ -67,9 +67,16 @@ pub(crate) enum What {
 impl Host {
     pub(crate) fn new(dir: Dir, settings: Settings, poller: Poller, probe: Probe, link: Link) -> Self {
         Self {
-            dir, settings, poller, probe, link,
+            dir,
+            settings,
+            poller,
+            probe,
+            link,
             boot: stead_term::proc::boot_id(),
-            timers: BTreeSet::new(), news: BTreeSet::new(), chores: BTreeSet::new(), unread: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            news: BTreeSet::new(),
+            chores: BTreeSet::new(),
+            unread: BTreeSet::new(),
         }
     }
 
@@ -123,7 +130,8 @@ pub(crate) enum Source {
 
 impl Source {
     pub(crate) fn token(self) -> u64 {
-        let pack = |kind: u64, shell: u32, pair: u64| kind << 56 | u64::from(shell & 0xff_ffff) << 32 | pair & 0xffff_ffff;
+        let pack =
+            |kind: u64, shell: u32, pair: u64| kind << 56 | u64::from(shell & 0xff_ffff) << 32 | pair & 0xffff_ffff;
         match self {
             Self::Keeper => pack(0, 0, 0),
             Self::Listener => pack(1, 0, 0),
@@ -159,8 +167,14 @@ mod tests {
     #[test]
     fn sources_survive_the_trip_through_the_kernel() {
         for source in [
-            Source::Keeper, Source::Listener, Source::Connection(7), Source::Replies(0xff_ffff), Source::Terminal(1),
-            Source::Process(2), Source::Output(3, 0xffff_ffff), Source::Input(9),
+            Source::Keeper,
+            Source::Listener,
+            Source::Connection(7),
+            Source::Replies(0xff_ffff),
+            Source::Terminal(1),
+            Source::Process(2),
+            Source::Output(3, 0xffff_ffff),
+            Source::Input(9),
         ] {
             assert_eq!(Source::from_token(source.token()), Some(source));
         }

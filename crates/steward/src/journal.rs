@@ -5,12 +5,12 @@
 //! cut may lose the last moments; a torn tail is cut when the log is next opened.)
 
 use rustix::fs::FallocateFlags;
-use stead_model::frame::Stream;
-use stead_model::record::{MAGIC, Record, Records, write};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use stead_model::frame::Stream;
+use stead_model::record::{MAGIC, Record, Records, write};
 
 /// A log file is closed and a new one begun past this size, so that old ones can be removed whole.
 const SEGMENT: u64 = 8 << 20;
@@ -235,8 +235,14 @@ impl Journal {
     pub fn open_stream(&self, number: u64, stream: Stream) -> Result<(File, u64), JournalError> {
         let path = self.stream_path(number, stream);
         let failed = |source| JournalError::io(&path, source);
-        let file =
-            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(failed)?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
         Ok((file, length))
     }

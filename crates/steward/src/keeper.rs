@@ -36,7 +36,10 @@ enum Note {
     Packet(Vec<u8>, Option<OwnedFd>),
     /// The steward's end of the link is closed: it is dead, all it sent has been noted.
     LinkClosed,
-    Reaped { pid: i32, status: i32 },
+    Reaped {
+        pid: i32,
+        status: i32,
+    },
 }
 
 /// Runs until told to end. `link` brings the first things to keep: from whoever starts us, or from a steward whose
@@ -69,7 +72,11 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
         if keeper.stopping || !dir.root().is_dir() {
             break;
         }
-        wait = if born.elapsed() > SETTLED { Duration::ZERO } else { (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT) };
+        wait = if born.elapsed() > SETTLED {
+            Duration::ZERO
+        } else {
+            (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT)
+        };
         keeper.note_until(&inbox, Instant::now() + wait.saturating_sub(Duration::from_millis(5)));
     }
     Ok(())
@@ -84,7 +91,12 @@ struct Keeper {
 impl Keeper {
     /// The life of one steward.
     fn serve_one(
-        &mut self, dir: &Dir, role: &Role, notes: &Sender<Note>, inbox: &Receiver<Note>, wake: &Sender<()>,
+        &mut self,
+        dir: &Dir,
+        role: &Role,
+        notes: &Sender<Note>,
+        inbox: &Receiver<Note>,
+        wake: &Sender<()>,
     ) -> io::Result<()> {
         let (ours, theirs) = packet::pair()?;
         let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);

@@ -9,8 +9,8 @@ use std::os::unix::fs::FileExt;
 use stead_model::frame::{Frame, Kind};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    Cancel, CancelReason, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read, ReadBytes, Reply, Request,
-    Stats, StdinBytes, VERSIONS, Welcome,
+    Cancel, CancelReason, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read, ReadBytes, Reply,
+    Request, Stats, StdinBytes, VERSIONS, Welcome,
 };
 use stead_model::state::Bytes;
 use stead_model::word::is_name;
@@ -90,7 +90,10 @@ impl Steward {
         if version < hello.oldest.max(*VERSIONS.start()) {
             let message = format!(
                 "no version in common: the client speaks {} to {}, this steward {} to {}",
-                hello.oldest, hello.newest, VERSIONS.start(), VERSIONS.end()
+                hello.oldest,
+                hello.newest,
+                VERSIONS.start(),
+                VERSIONS.end()
             );
             return Err(Fault::new(FaultCode::Version, message));
         }
@@ -108,7 +111,8 @@ impl Steward {
 
     fn shell(&self, id: &ShellId) -> Result<&Shell, Fault> {
         let key = self.names.get(id).copied();
-        key.and_then(|key| self.shells.get(&key)).ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{id}`")))
+        key.and_then(|key| self.shells.get(&key))
+            .ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{id}`")))
     }
 
     fn open_shell(&mut self, open: OpenShell) -> Result<Reply, Fault> {
@@ -121,7 +125,8 @@ impl Steward {
                 let message = format!("`{}` can't be in an environment", name.escape_ascii());
                 return Err(Fault::new(FaultCode::Invalid, message));
             }
-            if is_name(name) && matches!(name.0.as_slice(), b"SHELLOPTS" | b"BASHOPTS" | b"BASH_ENV" | b"ENV" | b"PS4") {
+            if is_name(name) && matches!(name.0.as_slice(), b"SHELLOPTS" | b"BASHOPTS" | b"BASH_ENV" | b"ENV" | b"PS4")
+            {
                 let message = format!("`{}` would run code in every shell; set it by a command", name.escape_ascii());
                 return Err(Fault::new(FaultCode::Invalid, message));
             }
@@ -260,7 +265,8 @@ impl Steward {
         Stats {
             shells: self.shells.len() as u64,
             connections: self.connections.len() as u64,
-            running, queued,
+            running,
+            queued,
             commands: self.ids.len() as u64,
             journal_bytes: self.shells.values().map(Shell::journal_bytes).sum(),
             journal_limit: self.host.settings.journal_limit,

@@ -57,9 +57,18 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
     poller.add(link.socket(), Source::Keeper.token(), Interest::Read)?;
     let host = Host::new(dir, settings, poller, Probe::new()?, link);
     let mut steward = Steward {
-        host, epoch, listener, lock, keeper,
-        shells: BTreeMap::new(), names: HashMap::new(), ids: HashMap::new(), connections: BTreeMap::new(),
-        last_key: 0, next_connection: 0, stopping: false,
+        host,
+        epoch,
+        listener,
+        lock,
+        keeper,
+        shells: BTreeMap::new(),
+        names: HashMap::new(),
+        ids: HashMap::new(),
+        connections: BTreeMap::new(),
+        last_key: 0,
+        next_connection: 0,
+        stopping: false,
     };
     steward.recover(&mut store)?;
     // Whatever is left belongs to a shell that never came to be.
@@ -154,8 +163,10 @@ impl Steward {
 
     fn ring(&mut self, timer: Timer) {
         self.with_shell(timer.shell, |shell, host| match timer.what {
-            What::Announce => {
-                host.news.insert(timer.shell);
+            What::Announce(number) => {
+                if shell.is_quick(number) {
+                    host.news.insert(timer.shell);
+                }
             }
             What::Deadline(number) => shell.cancel(host, number, CancelReason::TimedOut),
             What::Escalate(number) => shell.escalate(host, number),

@@ -58,6 +58,8 @@ pub(crate) struct Shell {
     mark: StateMark,
     state: ShellState,
     context: Context,
+    /// A command spoke of `enable`: from here on any word may be a builtin loaded from a file.
+    loaded: bool,
     baseline: Option<Capture>,
     incarnation: u64,
     live: Option<Live>,
@@ -187,19 +189,44 @@ impl Shell {
     }
 
     fn bare(
-        host: &Host, key: u32, open: OpenShell, journal: Journal, program: PathBuf, applet: Option<&'static str>,
+        host: &Host,
+        key: u32,
+        open: OpenShell,
+        journal: Journal,
+        program: PathBuf,
+        applet: Option<&'static str>,
         dialect: Dialect,
     ) -> Self {
         Self {
             run: host.dir.run(key),
-            key, open, program, applet, dialect, journal,
-            commands: BTreeMap::new(), next_number: 1,
-            mark: StateMark::default(), state: ShellState::default(), context: Context::default(),
-            baseline: None, incarnation: 0, live: None, stillborn: 0,
-            queue: VecDeque::new(), running: None,
-            pairs: BTreeMap::new(), spare: None, next_pair: 1, next_query: 1,
-            bystanders: BTreeSet::new(), followers: Vec::new(), warnings: Vec::new(), stream_bytes: 0,
-            obsolete: Vec::new(), outbox: Vec::new(),
+            key,
+            open,
+            program,
+            applet,
+            dialect,
+            journal,
+            commands: BTreeMap::new(),
+            next_number: 1,
+            mark: StateMark::default(),
+            state: ShellState::default(),
+            context: Context::default(),
+            loaded: false,
+            baseline: None,
+            incarnation: 0,
+            live: None,
+            stillborn: 0,
+            queue: VecDeque::new(),
+            running: None,
+            pairs: BTreeMap::new(),
+            spare: None,
+            next_pair: 1,
+            next_query: 1,
+            bystanders: BTreeSet::new(),
+            followers: Vec::new(),
+            warnings: Vec::new(),
+            stream_bytes: 0,
+            obsolete: Vec::new(),
+            outbox: Vec::new(),
         }
     }
 
@@ -266,7 +293,8 @@ impl Shell {
         Ok(CommandInfo {
             command: entry.id.clone(),
             shell: self.open.shell.clone(),
-            number, status,
+            number,
+            status,
             stdout_bytes: entry.bytes[0],
             stderr_bytes: entry.bytes[1],
             last_seq: entry.last_seq,
@@ -316,7 +344,8 @@ impl Shell {
 
     /// The oldest command whose output could be removed: when it was accepted, and its number.
     pub(crate) fn oldest_output(&self) -> Option<(u64, u64)> {
-        let removable = |entry: &Entry| entry.ended.is_some() && entry.drained && !entry.evicted && entry.bytes != [0, 0];
+        let removable =
+            |entry: &Entry| entry.ended.is_some() && entry.drained && !entry.evicted && entry.bytes != [0, 0];
         self.commands.iter().find(|(_, entry)| removable(entry)).map(|(number, entry)| (entry.accepted_at, *number))
     }
 
@@ -384,7 +413,9 @@ impl Shell {
 
 pub(crate) fn journal_fault(error: &JournalError) -> Fault {
     match error {
-        JournalError::NoSpace => Fault::new(FaultCode::NoSpace, "the journal's disk is full; free some space and try again"),
+        JournalError::NoSpace => {
+            Fault::new(FaultCode::NoSpace, "the journal's disk is full; free some space and try again")
+        }
         JournalError::Io { source, .. } => Fault::new(FaultCode::Unavailable, format!("{error}: {source}")),
     }
 }

@@ -55,7 +55,8 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
         let _ = rustix::event::poll(&mut [], Some(&pause));
     }
     let (mut ready, theirs) = io::pipe().map_err(failed)?;
-    keeper(&dir, &keeper_role(&dir), &[("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())]).map_err(failed)?;
+    keeper(&dir, &keeper_role(&dir), &[("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())])
+        .map_err(failed)?;
     drop((lock, theirs));
     let mut byte = [0];
     match ready.read(&mut byte).map_err(failed)? {

@@ -42,6 +42,11 @@ pub fn pending(fd: impl AsFd) -> io::Result<u64> {
     Ok(rustix::io::ioctl_fionread(fd)?)
 }
 
+/// Gives a pipe more room, if the system allows it; it works without.
+pub fn widen(fd: impl AsFd, bytes: usize) {
+    let _ = rustix::pipe::fcntl_setpipe_size(fd, bytes);
+}
+
 /// What is the matter with a pipe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
@@ -62,7 +67,8 @@ pub struct Probe {
 
 impl Probe {
     pub fn new() -> io::Result<Self> {
-        let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
+        let (out, into) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
         Ok(Self { into, out })
     }
 

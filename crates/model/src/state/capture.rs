@@ -17,7 +17,6 @@ pub struct Capture {
     umask: String,
     traps: BTreeMap<String, Bytes>,
     dirs: Vec<Bytes>,
-    builtins: BTreeSet<String>,
     disabled: BTreeSet<String>,
     completions: Bytes,
 }
@@ -35,10 +34,38 @@ pub enum CaptureError {
 /// Names that the shell makes by itself or that mean only the moment; never stored, never set.
 pub fn is_own(name: &[u8]) -> bool {
     const OWN: [&[u8]; 32] = [
-        b"_", b"BASH", b"BASHOPTS", b"BASHPID", b"COMP_WORDBREAKS", b"COPROC", b"DIRSTACK", b"EPOCHREALTIME",
-        b"EPOCHSECONDS", b"EUID", b"FUNCNAME", b"GROUPS", b"HISTCMD", b"HOSTNAME", b"HOSTTYPE", b"LINENO",
-        b"MACHTYPE", b"OLDPWD", b"OPTERR", b"OPTIND", b"OSTYPE", b"PIPESTATUS", b"PPID", b"PWD",
-        b"RANDOM", b"SECONDS", b"SHELLOPTS", b"SHLVL", b"SRANDOM", b"UID", b"COLUMNS", b"LINES",
+        b"_",
+        b"BASH",
+        b"BASHOPTS",
+        b"BASHPID",
+        b"COMP_WORDBREAKS",
+        b"COPROC",
+        b"DIRSTACK",
+        b"EPOCHREALTIME",
+        b"EPOCHSECONDS",
+        b"EUID",
+        b"FUNCNAME",
+        b"GROUPS",
+        b"HISTCMD",
+        b"HOSTNAME",
+        b"HOSTTYPE",
+        b"LINENO",
+        b"MACHTYPE",
+        b"OLDPWD",
+        b"OPTERR",
+        b"OPTIND",
+        b"OSTYPE",
+        b"PIPESTATUS",
+        b"PPID",
+        b"PWD",
+        b"RANDOM",
+        b"SECONDS",
+        b"SHELLOPTS",
+        b"SHLVL",
+        b"SRANDOM",
+        b"UID",
+        b"COLUMNS",
+        b"LINES",
     ];
     OWN.contains(&name) || name.starts_with(b"BASH_") && name != b"BASH_ENV"
 }
@@ -61,21 +88,32 @@ impl Capture {
     fn bash(sections: &mut Sections, args: Vec<Bytes>) -> Result<Self, CaptureError> {
         let variables = declarations(sections.next("variables")?)?;
         let text = Bytes::from(sections.next("functions")?);
-        let (names, exported) = function_names(sections.next("function names")?);
-        let aliases = aliases(sections.next("aliases")?)?;
-        let umask = umask(sections.next("umask")?)?;
-        let traps = traps(sections.next("traps")?)?;
+        // What follows is told apart by the first word of each statement.
+        let mut rest = Reader::new(sections.next("functions, aliases, umask, traps, builtins, completions")?);
+        let (names, exported) = function_names(&mut rest);
+        let aliases = aliases(&mut rest)?;
+        let umask = umask(rest.until(b"\n"))?;
+        rest.skip_newlines();
+        let traps = traps(&mut rest)?;
+        let disabled = disabled_builtins(&mut rest);
+        let completions = Bytes::from(rest.until(b""));
         let mut dirs = sections.list("directory stack")?;
         if !dirs.is_empty() {
             dirs.remove(0);
         }
-        let (builtins, disabled) = builtins(sections.next("builtins")?);
-        let completions = Bytes::from(sections.next("completions")?);
         let functions = Functions { text, names, exported, removed: BTreeSet::new() };
         Ok(Self {
             shopt: option_list(&variables, b"BASHOPTS"),
             options: option_list(&variables, b"SHELLOPTS"),
-            args, variables, functions, aliases, umask, traps, dirs, builtins, disabled, completions,
+            args,
+            variables,
+            functions,
+            aliases,
+            umask,
+            traps,
+            dirs,
+            disabled,
+            completions,
         })
     }
 
@@ -96,11 +134,13 @@ impl Capture {
             reader.skip_newlines();
         }
         Ok(Self {
-            aliases: aliases(sections.next("aliases")?)?,
+            aliases: aliases(&mut Reader::new(sections.next("aliases")?))?,
             umask: umask(sections.next("umask")?)?,
-            traps: traps(sections.next("traps")?)?,
+            traps: traps(&mut Reader::new(sections.next("traps")?))?,
             options: plus_o(sections.next("options")?),
-            args, variables, ..Self::default()
+            args,
+            variables,
+            ..Self::default()
         })
     }
 
@@ -151,12 +191,20 @@ impl Capture {
             shopt: difference(&self.shopt, &baseline.shopt),
             options: difference(&self.options, &baseline.options),
             umask: (self.umask != baseline.umask).then(|| self.umask.clone()),
-            traps: self.traps.iter().filter(|(k, v)| baseline.traps.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect(),
+            traps: self
+                .traps
+                .iter()
+                .filter(|(k, v)| baseline.traps.get(*k) != Some(v))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
             dirs: self.dirs.clone(),
             args: self.args.clone(),
             disabled: self.disabled.clone(),
-            loaded: self.builtins.difference(&baseline.builtins).cloned().collect(),
-            completions: if self.completions == baseline.completions { Bytes::default() } else { self.completions.clone() },
+            completions: if self.completions == baseline.completions {
+                Bytes::default()
+            } else {
+                self.completions.clone()
+            },
         }
     }
 }
@@ -204,26 +252,32 @@ fn declarations(text: &[u8]) -> Result<BTreeMap<Bytes, Bytes>, CaptureError> {
 }
 
 /// `declare -F`: `declare -f NAME`, with an `x` among the flags if exported.
-fn function_names(text: &[u8]) -> (BTreeSet<Bytes>, BTreeSet<Bytes>) {
+fn function_names(reader: &mut Reader) -> (BTreeSet<Bytes>, BTreeSet<Bytes>) {
     let (mut names, mut exported) = (BTreeSet::new(), BTreeSet::new());
-    for line in text.split(|&byte| byte == b'\n') {
-        let mut fields = line.splitn(3, |&byte| byte == b' ');
-        if let (Some(_), Some(flags), Some(name)) = (fields.next(), fields.next(), fields.next()) {
-            names.insert(Bytes::from(name));
-            if flags.contains(&b'x') {
-                exported.insert(Bytes::from(name));
-            }
+    while reader.eat(b"declare -f") {
+        let flags = reader.until(b" ");
+        reader.skip_blank();
+        let name = Bytes::from(reader.until(b"\n"));
+        reader.skip_newlines();
+        if flags.contains(&b'x') {
+            exported.insert(name.clone());
         }
+        names.insert(name);
     }
     (names, exported)
 }
 
-/// `alias NAME='VALUE'` (bash) or `NAME='VALUE'` (dash, ash).
-fn aliases(text: &[u8]) -> Result<BTreeMap<Bytes, Bytes>, CaptureError> {
+/// `alias NAME='VALUE'` (bash, with more behind) or `NAME='VALUE'` (dash, ash; nothing else).
+fn aliases(reader: &mut Reader) -> Result<BTreeMap<Bytes, Bytes>, CaptureError> {
     let mut out = BTreeMap::new();
-    let mut reader = Reader::new(text);
     while !reader.is_done() {
-        let _ = reader.eat(b"alias ");
+        let named = reader.eat(b"alias ");
+        if !named
+            && reader.peek().is_some_and(|byte| byte.is_ascii_digit())
+            && !reader.clone().until(b"\n").contains(&b'=')
+        {
+            break;
+        }
         let _ = reader.eat(b"-- ");
         let name = Bytes::from(reader.until(b"="));
         if !reader.eat(b"=") {
@@ -241,14 +295,10 @@ fn aliases(text: &[u8]) -> Result<BTreeMap<Bytes, Bytes>, CaptureError> {
 }
 
 /// `trap -- 'COMMAND' SIGNAL`, one or more signals. `SIGINT` and `INT` are the same signal.
-fn traps(text: &[u8]) -> Result<BTreeMap<String, Bytes>, CaptureError> {
+fn traps(reader: &mut Reader) -> Result<BTreeMap<String, Bytes>, CaptureError> {
     let failed = |source| CaptureError::Word { section: "traps", source };
     let mut out = BTreeMap::new();
-    let mut reader = Reader::new(text);
-    while !reader.is_done() {
-        if !reader.eat(b"trap -- ") {
-            return Err(CaptureError::Malformed("traps"));
-        }
+    while reader.eat(b"trap -- ") {
         let command = Bytes(reader.word().map_err(failed)?);
         loop {
             reader.skip_blank();
@@ -270,18 +320,14 @@ fn umask(text: &[u8]) -> Result<String, CaptureError> {
     if octal { Ok(String::from_utf8_lossy(digits).into_owned()) } else { Err(CaptureError::Malformed("umask")) }
 }
 
-/// `enable -a`: `enable NAME` or `enable -n NAME`.
-fn builtins(text: &[u8]) -> (BTreeSet<String>, BTreeSet<String>) {
-    let (mut all, mut disabled) = (BTreeSet::new(), BTreeSet::new());
-    for line in String::from_utf8_lossy(text).lines() {
-        let Some(rest) = line.strip_prefix("enable ") else { continue };
-        let name = rest.strip_prefix("-n ").unwrap_or(rest);
-        all.insert(name.to_owned());
-        if rest.starts_with("-n ") {
-            disabled.insert(name.to_owned());
-        }
+/// `enable -n`: `enable -n NAME`.
+fn disabled_builtins(reader: &mut Reader) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    while reader.eat(b"enable -n ") {
+        out.insert(String::from_utf8_lossy(reader.until(b"\n")).into_owned());
+        reader.skip_newlines();
     }
-    (all, disabled)
+    out
 }
 
 /// A colon-separated list in a variable of the shell's own.

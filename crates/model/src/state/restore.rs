@@ -60,7 +60,11 @@ impl Script {
     }
 
     fn options_for_parsing(&mut self, state: &ShellState) {
-        for (name, on) in state.shopt.iter().filter(|(name, _)| !name.starts_with("compat") && *name != "restricted_shell" && *name != "login_shell") {
+        for (name, on) in state
+            .shopt
+            .iter()
+            .filter(|(name, _)| !name.starts_with("compat") && *name != "restricted_shell" && *name != "login_shell")
+        {
             self.line(&[b"shopt ", if *on { b"-s " } else { b"-u " }, name.as_bytes()]);
         }
     }
@@ -200,7 +204,11 @@ mod tests {
         state.disabled.extend(["printf".to_owned(), "pwd".to_owned()]);
         state.options.extend([("restricted".to_owned(), true), ("nounset".to_owned(), true)]);
         let script = text(&state);
-        assert!(script.contains("\\unset -f builtin\n") && script.contains("enable -n pwd") && script.contains("set -o nounset"));
+        assert!(
+            script.contains("\\unset -f builtin\n")
+                && script.contains("enable -n pwd")
+                && script.contains("set -o nounset")
+        );
         assert!(!script.contains("enable -n printf") && !script.contains("restricted"));
     }
 }

@@ -65,8 +65,13 @@ impl Shell {
         let escalation = Escalation::new(self.grace(number), first);
         if let Some(running) = &mut self.running {
             running.cancel = Some(Cancelling {
-                reason, began, escalation,
-                signalled: false, query: None, answered: false, replacing: false,
+                reason,
+                began,
+                escalation,
+                signalled: false,
+                query: None,
+                answered: false,
+                replacing: false,
             });
         }
         self.escalate(host, number);
@@ -81,7 +86,8 @@ impl Shell {
     pub(crate) fn escalate(&mut self, host: &mut Host, number: u64) {
         let Some(live) = &self.live else { return };
         let (pid, foreground) = (live.pid, pty::foreground(&live.terminal));
-        let Some(pair) = self.running.as_ref().filter(|running| running.number == number).map(|running| running.pair) else {
+        let Some(pair) = self.running.as_ref().filter(|running| running.number == number).map(|running| running.pair)
+        else {
             return;
         };
         let begun = self.has_begun(host, pair);
@@ -208,7 +214,8 @@ impl Shell {
         let query = self.next_query;
         let Some(running) = &mut self.running else { return };
         running.stage = Stage::CatchingUp(query);
-        let (number, capture, overlay) = (running.number, running.effect == Effect::Unknown, !running.overlay.is_empty());
+        let (number, capture, overlay) =
+            (running.number, running.effect == Effect::Unknown, !running.overlay.is_empty());
         self.say(&|lines| if capture { lines.catch_up(query, overlay) } else { lines.query(query) });
         host.after(Duration::from_millis(20), self.key, What::Escalate(number));
     }

@@ -38,7 +38,9 @@ impl Shell {
     pub(super) fn finish_if_over(&mut self, host: &mut Host) {
         self.replies_ready(host);
         let over = self.running.as_ref().is_some_and(|running| {
-            running.report.is_some() && running.cancel.is_none() && (running.stage == Stage::Running && running.effect == Effect::DirectoryOnly)
+            running.report.is_some()
+                && running.cancel.is_none()
+                && (running.stage == Stage::Running && running.effect == Effect::DirectoryOnly)
         });
         if over {
             self.finish(host);
@@ -107,7 +109,8 @@ impl Shell {
                 ending.shell_exited = !replacing;
                 ending.shell_replaced = replacing;
                 if ending.status == Status::Exited {
-                    let code = status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
+                    let code =
+                        status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
                     ending.exit_code = code.or_else(|| exiting.as_ref().map(|report| i32::from(report.status)));
                     ending.signal = status.and_then(|status| status.signal());
                 }
@@ -145,7 +148,9 @@ impl Shell {
             Left::Mute => {
                 mark.last_status = 0;
                 let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
-                ending.warnings.push(stead_model::proto::Warning { code: "shell_mute".into(), message: message.into() });
+                ending
+                    .warnings
+                    .push(stead_model::proto::Warning { code: "shell_mute".into(), message: message.into() });
             }
         }
         if let Some(mut after) = after {
@@ -185,7 +190,9 @@ impl Shell {
                 // The live shell has it, and the next capture tries again; but it would not survive now, so it is not
                 // acknowledged.
                 let fault = journal_fault(&error);
-                ending.warnings.push(stead_model::proto::Warning { code: "state_not_stored".into(), message: fault.message });
+                ending
+                    .warnings
+                    .push(stead_model::proto::Warning { code: "state_not_stored".into(), message: fault.message });
                 self.context = self.state.context();
                 self.state = before;
             }
@@ -217,7 +224,11 @@ impl Shell {
 
     /// The end goes into the journal; from here on it has happened.
     pub(super) fn note_end(
-        &mut self, host: &mut Host, number: u64, ending: Ending, mark: StateMark,
+        &mut self,
+        host: &mut Host,
+        number: u64,
+        ending: Ending,
+        mark: StateMark,
     ) -> Result<(), JournalError> {
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
@@ -284,10 +295,18 @@ impl Shell {
         if self.running.as_ref().is_some_and(|running| matches!(running.stage, Stage::Unsure(_))) {
             self.unsure_and_dead(host);
         } else if self.running.is_some() {
-            if let Some(running) = self.running.as_mut().filter(|running| running.report.is_some() && running.cancel.is_none()) {
+            if let Some(running) =
+                self.running.as_mut().filter(|running| running.report.is_some() && running.cancel.is_none())
+            {
                 // It had reported; only the capture is missing.
                 let report = running.report.take();
-                self.finish_as(host, Left::Died { status: report.as_ref().map(|r| ExitStatus::from_raw(i32::from(r.status) << 8)), exiting });
+                self.finish_as(
+                    host,
+                    Left::Died {
+                        status: report.as_ref().map(|r| ExitStatus::from_raw(i32::from(r.status) << 8)),
+                        exiting,
+                    },
+                );
             } else {
                 self.finish_as(host, Left::Died { status, exiting });
             }

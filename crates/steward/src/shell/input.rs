@@ -3,8 +3,8 @@
 use super::{Running, Shell};
 use crate::host::{Host, Source};
 use std::collections::VecDeque;
-use std::io::{self, Write};
 use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use stead_model::proto::{Fault, FaultCode, Reply, Stdin};
@@ -71,7 +71,12 @@ impl Shell {
 
     /// Bytes for the running command. `Ok` means: answered later, through the outbox.
     pub(crate) fn write_input(
-        &mut self, host: &mut Host, number: u64, from: (u32, u32), bytes: Vec<u8>, eof: bool,
+        &mut self,
+        host: &mut Host,
+        number: u64,
+        from: (u32, u32),
+        bytes: Vec<u8>,
+        eof: bool,
     ) -> Result<(), Fault> {
         let refused = |message: &str| Err(Fault::new(FaultCode::Conflict, message));
         let Some(running) = self.running.as_mut().filter(|running| running.number == number) else {
@@ -101,7 +106,8 @@ impl Shell {
                     Ok(written) => waiting.written += written,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         if !input.watched {
-                            input.watched = host.poller.add(&*pipe, Source::Input(key).token(), Interest::ReadWrite).is_ok();
+                            input.watched =
+                                host.poller.add(&*pipe, Source::Input(key).token(), Interest::ReadWrite).is_ok();
                         }
                         return;
                     }

@@ -20,6 +20,11 @@ use stead_term::poll::Interest;
 /// What one turn of the loop moves from one stream; the others get their turn after it.
 const SLICE: u64 = 1 << 20;
 
+/// A command that has written this much may write much more: its pipe is made wide, so that it and we have to wake each
+/// other less often.
+const HEAVY: u64 = 256 << 10;
+const WIDE: usize = 1 << 20;
+
 /// How long a full disk is left alone.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -178,7 +183,12 @@ impl Shell {
     }
 
     fn empty_end(
-        &mut self, host: &mut Host, id: u64, number: u64, stream: Stream, upto: Upto,
+        &mut self,
+        host: &mut Host,
+        id: u64,
+        number: u64,
+        stream: Stream,
+        upto: Upto,
     ) -> Result<Emptied, JournalError> {
         let at = stream_index(stream);
         let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
@@ -214,6 +224,9 @@ impl Shell {
                     let offset = *length;
                     *length += bytes;
                     self.stream_bytes += bytes;
+                    if offset < HEAVY && offset + bytes >= HEAVY {
+                        fifo::widen(&end.fifo, WIDE);
+                    }
                     left = left.saturating_sub(bytes);
                     self.note_chunk(host, number, stream, offset, bytes)?;
                     if left == 0 && upto == Upto::Slice {
@@ -235,12 +248,21 @@ impl Shell {
         let end = self.pairs.get(&id).and_then(|pair| pair.ends.get(stream_index(stream)));
         let condition = end.map(|end| host.probe.look(&end.fifo)).transpose();
         let condition = condition.map_err(|source| JournalError::Io { path: self.run.clone(), source })?;
-        Ok(if matches!(condition, Some(Condition::HasBytes | Condition::Empty)) { Emptied::Open } else { Emptied::Closed })
+        Ok(if matches!(condition, Some(Condition::HasBytes | Condition::Empty)) {
+            Emptied::Open
+        } else {
+            Emptied::Closed
+        })
     }
 
     /// A piece of output gets its place in the command's sequence. Whoever reads, reads after this.
     pub(super) fn note_chunk(
-        &mut self, host: &mut Host, number: u64, stream: Stream, offset: u64, length: u64,
+        &mut self,
+        host: &mut Host,
+        number: u64,
+        stream: Stream,
+        offset: u64,
+        length: u64,
     ) -> Result<(), JournalError> {
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
@@ -284,7 +306,9 @@ impl Shell {
     }
 
     fn set_stalled(&mut self, host: &mut Host, number: u64, stalled: bool) {
-        if let Some(running) = self.running.as_mut().filter(|running| running.number == number && running.stalled != stalled) {
+        if let Some(running) =
+            self.running.as_mut().filter(|running| running.number == number && running.stalled != stalled)
+        {
             running.stalled = stalled;
             host.news.insert(self.key);
         }

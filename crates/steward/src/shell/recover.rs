@@ -19,7 +19,6 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-use stead_model::effect::{Effect, effect_of};
 use stead_model::frame::Stream;
 use stead_model::proto::{Ending, Fault, FaultCode, OpenShell, Status};
 use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark};
@@ -66,9 +65,13 @@ impl Past {
                     id: accepted.exec.command.clone(),
                     first: at,
                     accepted_at: accepted.at,
-                    started_at: None, last_seq: 0, bytes: [0, 0], ended: None,
+                    started_at: None,
+                    last_seq: 0,
+                    bytes: [0, 0],
+                    ended: None,
                     exec: Some(Rc::new(accepted.exec)),
-                    drained: false, evicted: false,
+                    drained: false,
+                    evicted: false,
                 };
                 self.commands.insert(accepted.number, entry);
             }
@@ -120,7 +123,12 @@ impl Past {
 
 impl Shell {
     /// Brings back the shell whose journal is `key`; `None` if it never got as far as being one.
-    pub(crate) fn recover(host: &mut Host, key: u32, store: &mut Store, epoch: u64) -> Result<Option<Self>, JournalError> {
+    pub(crate) fn recover(
+        host: &mut Host,
+        key: u32,
+        store: &mut Store,
+        epoch: u64,
+    ) -> Result<Option<Self>, JournalError> {
         let mut past = Past::default();
         let journal = Journal::open(&host.dir.journal(key), |record, at| past.see(record, at))?;
         let Some(head) = past.head.take() else { return Ok(None) };
@@ -136,7 +144,8 @@ impl Shell {
         shell.journal.keep_state(shell.mark.stored)?;
         shell.count_bytes();
         shell.note_unnoted(host)?;
-        shell.queue = shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
+        shell.queue =
+            shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
         let running = shell.queue.front().copied().filter(|number| past.started.contains_key(number));
         if running.is_some() {
             shell.queue.pop_front();
@@ -172,7 +181,8 @@ impl Shell {
 
     /// Bytes are moved to disk before their record is written; between the two a steward can die.
     fn note_unnoted(&mut self, host: &mut Host) -> Result<(), JournalError> {
-        let open: Vec<_> = self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
+        let open: Vec<_> =
+            self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
         for number in open {
             for stream in Stream::BOTH {
                 let on_disk = fs::metadata(self.journal.stream_path(number, stream)).map_or(0, |meta| meta.len());
@@ -232,7 +242,12 @@ impl Shell {
     }
 
     fn adopt_process(
-        &mut self, host: &mut Host, spawned: &Spawned, [ctl, rep, pty]: [OwnedFd; 3], running: Option<u64>, past: &Past,
+        &mut self,
+        host: &mut Host,
+        spawned: &Spawned,
+        [ctl, rep, pty]: [OwnedFd; 3],
+        running: Option<u64>,
+        past: &Past,
         parked: &mut Store,
     ) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { path: self.run.clone(), source };
@@ -268,7 +283,9 @@ impl Shell {
         let Some(started) = past.started.get(&number) else { return };
         let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
         let overlay = Overlay { cwd: exec.cwd.clone(), env: exec.env.clone() };
-        let effect = if overlay.is_empty() { effect_of(&exec.text, &self.context) } else { Effect::Unknown };
+        // It may have been started with a builtin loaded that we don't know of: then a capture comes that we don't wait
+        // for, and the next one catches up.
+        let effect = self.effect(&exec, &overlay);
         let input = self.adopt_input(number, &exec.stdin, parked.remove(&format!("i:{number}")));
         self.next_query += 1;
         let query = self.next_query;
@@ -277,7 +294,10 @@ impl Shell {
         self.running = Some(Running {
             number,
             pair: started.pair,
-            overlay, effect, input, stage,
+            overlay,
+            effect,
+            input,
+            stage,
             report: None,
             cancel: None,
             no_directory: false,
@@ -311,7 +331,9 @@ impl Shell {
         for report in heard {
             match report.token {
                 Token::BaselineReady | Token::Ready | Token::Answer(_) => {}
-                Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => self.heard(host, report),
+                Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
+                    self.heard(host, report)
+                }
             }
         }
         self.replies_ready(host);
@@ -336,7 +358,11 @@ impl Shell {
             Err(error) => {
                 let pair = self.running.take().map(|running| running.pair);
                 let fault = super::io_fault("can't prepare the command", &error);
-                self.end_without_running(host, number, Ending { error: Some(fault), ..Ending::new(Status::Failed, None) });
+                self.end_without_running(
+                    host,
+                    number,
+                    Ending { error: Some(fault), ..Ending::new(Status::Failed, None) },
+                );
                 if let Some(pair) = pair {
                     self.release_pair(host, pair);
                 }
@@ -361,7 +387,11 @@ impl Shell {
 
     /// Keeper and steward both died: the shells have lost their terminal and their control FIFO, and ended.
     fn all_is_lost(
-        &mut self, host: &mut Host, spawned: Option<&Spawned>, running: Option<u64>, started: &BTreeMap<u64, Started>,
+        &mut self,
+        host: &mut Host,
+        spawned: Option<&Spawned>,
+        running: Option<u64>,
+        started: &BTreeMap<u64, Started>,
     ) -> Result<(), JournalError> {
         if let Some(spawned) = spawned.filter(|spawned| spawned.boot.0 == host.boot) {
             // One that ignores hang-ups may still be there; nobody will ever speak to it again.
@@ -446,7 +476,9 @@ impl Shell {
             self.close_input(host, &mut running);
         }
         match fs::remove_dir_all(&self.run) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(super::io_fault("can't remove the run directory", &error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(super::io_fault("can't remove the run directory", &error));
+            }
             _ => {}
         }
         Ok(())

@@ -77,7 +77,11 @@ impl Shell {
             }
             Token::Ended(number) => self.command_reported(host, number, report),
             Token::Captured => {
-                if self.running.as_ref().is_some_and(|running| running.stage == Stage::Capturing && running.cancel.is_none()) {
+                if self
+                    .running
+                    .as_ref()
+                    .is_some_and(|running| running.stage == Stage::Capturing && running.cancel.is_none())
+                {
                     if let Some(running) = &mut self.running {
                         running.report = running.report.take().map(|ended| Report { status: ended.status, ..report });
                     }
@@ -151,12 +155,15 @@ impl Shell {
         let Some(live) = &mut self.live else { return };
         live.ready = true;
         self.stillborn = 0;
-        let now = self.directory(report);
-        if !self.mark.cwd.is_empty() && now != self.mark.cwd {
-            let (wanted, now) = (self.mark.cwd.escape_ascii().to_string(), now.escape_ascii().to_string());
+        // As it said then: by now it may be busy with a command and elsewhere.
+        if report.pwd == self.mark.cwd {
+            return;
+        }
+        let (wanted, now) = (self.mark.cwd.escape_ascii().to_string(), report.pwd.escape_ascii().to_string());
+        if !wanted.is_empty() {
             self.warn("cwd_missing", format!("`{wanted}` is gone; the shell is in `{now}`"));
         }
-        self.mark.cwd = self.directory(report);
+        self.mark.cwd = report.pwd.clone();
         self.state.cwd = self.mark.cwd.clone();
     }
 

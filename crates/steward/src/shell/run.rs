@@ -46,11 +46,16 @@ impl Shell {
         let Record::Accepted(accepted) = record else { return Ok(number) };
         self.next_number += 1;
         let entry = Entry {
-            id, first,
+            id,
+            first,
             accepted_at: at,
-            started_at: None, last_seq: 0, bytes: [0, 0], ended: None,
+            started_at: None,
+            last_seq: 0,
+            bytes: [0, 0],
+            ended: None,
             exec: Some(Rc::new(accepted.exec)),
-            drained: false, evicted: false,
+            drained: false,
+            evicted: false,
         };
         self.commands.insert(number, entry);
         self.queue.push_back(number);
@@ -68,7 +73,9 @@ impl Shell {
 
     /// Gives the next command to the shell, if it is free and there is one.
     pub(super) fn start_next(&mut self, host: &mut Host) {
-        while self.running.is_none() && self.live.as_ref().is_some_and(|live| !live.gone && !live.condemned && live.exiting.is_none()) {
+        while self.running.is_none()
+            && self.live.as_ref().is_some_and(|live| !live.gone && !live.condemned && live.exiting.is_none())
+        {
             let Some(number) = self.queue.pop_front() else { return };
             if let Err(fault) = self.start(host, number) {
                 let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
@@ -85,7 +92,7 @@ impl Shell {
             self.note_bystanders();
         }
         let overlay = self.overlay(&exec)?;
-        let effect = if overlay.is_empty() { effect_of(&exec.text, &self.context) } else { Effect::Unknown };
+        let effect = self.effect(&exec, &overlay);
         let pair = self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?;
         let prepared = self.prepare(host, number, &exec, &overlay);
         let input = match prepared {
@@ -107,7 +114,11 @@ impl Shell {
         }
         self.own_pair(pair, number);
         self.running = Some(Running {
-            number, pair, overlay, effect, input,
+            number,
+            pair,
+            overlay,
+            effect,
+            input,
             report: None,
             stage: Stage::Running,
             cancel: None,
@@ -116,16 +127,26 @@ impl Shell {
             stalled: false,
         });
         self.pull_trigger(host);
-        host.after(ANNOUNCE, self.key, What::Announce);
+        host.after(ANNOUNCE, self.key, What::Announce(number));
         if let Some(timeout) = exec.timeout_ms {
             host.after(Duration::from_millis(timeout), self.key, What::Deadline(number));
         }
         Ok(())
     }
 
+    /// What the command may change; a builtin loaded from a file may change anything.
+    pub(super) fn effect(&mut self, exec: &Exec, overlay: &Overlay) -> Effect {
+        self.loaded |= exec.text.windows(6).any(|word| word == b"enable");
+        if self.loaded || !overlay.is_empty() { Effect::Unknown } else { effect_of(&exec.text, &self.context) }
+    }
+
     /// Everything the trigger names, made before it is sent.
     pub(super) fn prepare(
-        &mut self, host: &mut Host, number: u64, exec: &Exec, overlay: &Overlay,
+        &mut self,
+        host: &mut Host,
+        number: u64,
+        exec: &Exec,
+        overlay: &Overlay,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
             let path = self.run.join(format!("s.{}", self.mark.last_status));

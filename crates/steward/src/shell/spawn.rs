@@ -83,7 +83,13 @@ impl Shell {
 
     /// Takes hold of a process by its descriptors, just started or found again.
     pub(super) fn live_on(
-        &self, host: &mut Host, pid: i32, lines: Lines, control: OwnedFd, replies: OwnedFd, terminal: OwnedFd,
+        &self,
+        host: &mut Host,
+        pid: i32,
+        lines: Lines,
+        control: OwnedFd,
+        replies: OwnedFd,
+        terminal: OwnedFd,
     ) -> io::Result<Live> {
         let reply_log = open_kept(&self.run.join(format!("replies.{}", self.incarnation)))?;
         let text = open_kept(&self.run.join("c"))?;
@@ -94,7 +100,11 @@ impl Shell {
             host.poller.add(process, Source::Process(self.key).token(), Interest::Read)?;
         }
         Ok(Live {
-            pid, process, lines, replies, terminal,
+            pid,
+            process,
+            lines,
+            replies,
+            terminal,
             control: File::from(control),
             reply_length: reply_log.metadata()?.len(),
             reply_log,
@@ -174,9 +184,11 @@ pub(super) fn find_program(open: &OpenShell) -> Result<(PathBuf, Option<&'static
     let path = open.env.iter().find(|(name, _)| name.0 == b"PATH").map(|(_, value)| value.0.clone());
     let path = path.unwrap_or_else(|| b"/usr/local/bin:/usr/bin:/bin".to_vec());
     let find = |name: &str| {
-        path.split(|&byte| byte == b':')
-            .map(|dir| Path::new(std::ffi::OsStr::from_bytes(dir)).join(name))
-            .find(|path| path.is_absolute() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file())
+        path.split(|&byte| byte == b':').map(|dir| Path::new(std::ffi::OsStr::from_bytes(dir)).join(name)).find(
+            |path| {
+                path.is_absolute() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok() && path.is_file()
+            },
+        )
     };
     let bash = || find("bash").map(|path| (path, None, Dialect::Bash));
     let dash = || find("dash").map(|path| (path, None, Dialect::Posix));
@@ -214,7 +226,9 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Removes a file of ours that may be gone already (a command may have removed our directory).
 pub(super) fn remove(path: &Path) {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => eprintln!("steward: can't remove `{}`: {error}", path.display()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            eprintln!("steward: can't remove `{}`: {error}", path.display())
+        }
         _ => {}
     }
 }

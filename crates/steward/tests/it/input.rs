@@ -35,12 +35,8 @@ fn fault(result: Result<Reply, ClientError>) -> Option<FaultCode> {
     result.unwrap_err().fault()
 }
 
-/// Waits until the command has written this much to standard output.
 fn wait_for_output(shell: &mut TestShell, command: &CommandId, bytes: u64) {
-    wait_for("output", || match shell.client.request(&Request::Command(command.clone())).unwrap() {
-        Reply::Command(info) => (info.stdout_bytes >= bytes).then_some(()),
-        other => panic!("{other:?}"),
-    });
+    wait_for("output", || Some(shell.command(command)).filter(|info| info.stdout_bytes >= bytes));
 }
 
 #[test]

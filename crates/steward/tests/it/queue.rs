@@ -4,13 +4,6 @@ use crate::rig::{Gate, Rig, TestShell, code, fate, seen, wait_for};
 use stead_model::ids::CommandId;
 use stead_model::proto::{Cancel, CommandInfo, Ending, Exec, FaultCode, FirstSignal, IfBusy, ListCommands, MAX_QUEUE, Reply, Request, Status};
 
-fn info(shell: &mut TestShell, command: &CommandId) -> CommandInfo {
-    match shell.client.request(&Request::Command(command.clone())).unwrap() {
-        Reply::Command(info) => *info,
-        other => panic!("{other:?}"),
-    }
-}
-
 fn cancel(shell: &mut TestShell, command: &CommandId) -> CommandInfo {
     match shell.client.request(&Request::Cancel(Cancel { command: command.clone(), first: FirstSignal::Interrupt })).unwrap() {
         Reply::Command(info) => *info,
@@ -43,7 +36,7 @@ fn commands_run_in_the_order_in_which_they_came() {
     gate.release();
     let last = shell.end_of(&waiting[9].command);
     assert_eq!(last.stdout, b"0 1 2 3 4 5 6 7 8 9\n");
-    let ended: Vec<_> = waiting.iter().map(|queued| info(&mut shell, &queued.command).ended_at.unwrap()).collect();
+    let ended: Vec<_> = waiting.iter().map(|queued| shell.command(&queued.command).ended_at.unwrap()).collect();
     assert!(ended.is_sorted(), "{ended:?}");
 }
 
@@ -65,7 +58,7 @@ fn a_busy_shell_does_not_hold_up_another() {
     let (mut shell, mut gate, holder) = busy(&rig);
     let mut other = rig.shell_named("other");
     assert_eq!(other.out("echo free"), "free\n");
-    assert_eq!(info(&mut shell, &holder).status, Status::Running);
+    assert_eq!(shell.command(&holder).status, Status::Running);
     gate.release();
     assert_eq!(code(&shell.end_of(&holder)), Some(0));
 }
@@ -82,7 +75,7 @@ fn a_queued_command_that_is_cancelled_never_runs() {
     gate.release();
     assert_eq!(shell.end_of(&after).stdout, b"after\n");
     assert_eq!(shell.out("ls"), "gate\n");
-    assert_eq!(info(&mut shell, &doomed), cancelled);
+    assert_eq!(shell.command(&doomed), cancelled);
 }
 
 #[test]
@@ -107,7 +100,7 @@ fn a_cancelled_command_makes_way_for_the_next() {
     shell.run("kept=1");
     let endless = submit(&mut shell, "echo on; sleep 1000").command;
     let next = submit(&mut shell, "echo $kept").command;
-    wait_for("it to begin", || (info(&mut shell, &endless).stdout_bytes == 3).then_some(()));
+    wait_for("it to begin", || (shell.command(&endless).stdout_bytes == 3).then_some(()));
     cancel(&mut shell, &endless);
     assert_eq!(fate(&shell.end_of(&endless)), Ending::new(Status::Cancelled, Some(130)));
     assert_eq!(shell.end_of(&next).stdout, b"1\n");

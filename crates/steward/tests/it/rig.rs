@@ -191,6 +191,14 @@ impl TestShell {
         }
     }
 
+    /// What the steward knows of a command by now.
+    pub(crate) fn command(&mut self, command: &CommandId) -> CommandInfo {
+        match self.client.request(&Request::Command(command.clone())).unwrap() {
+            Reply::Command(info) => *info,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// Everything up to the end of a command that was handed in.
     pub(crate) fn end_of(&mut self, command: &CommandId) -> Outcome {
         self.outcome_of(command, false)

@@ -70,6 +70,6 @@ fn output_in_the_form_of_other_tools_marks_is_output() {
 fn the_order_of_one_stream_is_the_order_of_writing() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let expected: String = (1..=20_000).map(|n| format!("{n}\n")).collect();
+    let expected = (1..=20_000).map(|n| n.to_string()).collect::<Vec<_>>().join("\n") + "\n";
     assert_eq!(shell.out("for ((i = 1; i <= 20000; i++)); do echo $i; done"), expected);
 }

@@ -120,13 +120,14 @@ fn output_through_a_process_substitution_is_kept_even_when_it_comes_late() {
 fn late_output_never_lands_in_the_next_command() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let mut gate = Gate::new(&rig, "gate");
-    let first = shell.run(format!("{{ {}; echo late; echo late >&2; }} &", gate.wait()));
-    gate.release();
-    let second = shell.run("wait; echo second");
-    assert_eq!((second.stdout.as_slice(), second.stderr.as_slice()), (b"second\n".as_slice(), b"".as_slice()));
-    assert_eq!(shell.silence_of(&first.info.command).stdout, b"late\n");
-    assert_eq!(shell.silence_of(&first.info.command).stderr, b"late\n");
+    let (mut first_gate, mut second_gate) = (Gate::new(&rig, "first"), Gate::new(&rig, "second"));
+    let first = shell.run(format!("{{ {}; echo late; echo late >&2; }} & disown", first_gate.wait())).info.command;
+    let exec = shell.exec(format!("{}; echo second", second_gate.wait()));
+    let second = shell.submit(exec).command;
+    first_gate.release();
+    assert_eq!(seen(&shell.silence_of(&first)), (Some(0), "late\n".into(), "late\n".into()));
+    second_gate.release();
+    assert_eq!(seen(&shell.end_of(&second)), (Some(0), "second\n".into(), String::new()));
 }
 
 #[test]

@@ -147,6 +147,7 @@ fn onecmd_ends_the_shell_and_the_next_command_has_another() {
     let mut shell = rig.shell();
     shell.run("kept=1");
     shell.run("set -t");
+    // The shell leaves after it has reported: a command that comes just then must not be taken for one that ran.
     assert_eq!(shell.out("echo hi"), "hi\n");
     assert_eq!(shell.out("echo $kept"), "1\n");
 }

@@ -2,7 +2,7 @@
 
 use super::Survivor;
 use crate::rig::{Rig, TestShell, code, seen};
-use stead_model::proto::{FaultCode, MAX_TEXT};
+use stead_model::proto::{FaultCode, MAX_TEXT, Request};
 
 /// A command of exactly `length` bytes that says how long its longest word was.
 fn long_command(length: usize) -> (String, usize) {
@@ -17,7 +17,7 @@ fn refused(shell: &mut TestShell, text: impl Into<Vec<u8>>) {
     let command = exec.command.clone();
     assert_eq!(shell.client.exec(exec).unwrap_err().fault(), Some(FaultCode::Invalid));
     // Nothing of it was noted.
-    let asked = shell.client.request(&stead_model::proto::Request::Command(command));
+    let asked = shell.client.request(&Request::Command(command));
     assert_eq!(asked.unwrap_err().fault(), Some(FaultCode::NotFound));
 }
 

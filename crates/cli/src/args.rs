@@ -1,0 +1,126 @@
+//! What may be typed.
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+use stead_model::ids::ShellId;
+use stead_model::proto::Program;
+
+/// Terminals that last: shells that keep their state, their output and their running commands.
+#[derive(Debug, Parser)]
+#[command(name = "stead", version, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    Shell(Shell),
+    Steward(Steward),
+}
+
+/// Run commands in a shell that keeps its state.
+///
+/// The shell lives in a steward, a process of its own. It is there before you come and after you leave: directory,
+/// variables, functions, aliases and options last from one call to the next, and a command that you walk away from goes
+/// on. With no `-c` and a terminal, lines are read and run one by one; Ctrl-C stops the running command, Ctrl-D
+/// leaves. With no `-c` and no terminal, all of standard input is one command.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  stead shell -c 'cd /tmp' -c pwd          two commands in one shell; prints /tmp
+  stead shell -c 'export A=1; f() { echo $A; }'
+  stead shell -c f                         another call, the same shell: prints 1
+  stead shell --timeout 2s -c 'sleep 60'   ends after two seconds with code 124; the shell lives on
+  stead shell --name build -c make         another shell beside the first
+  stead shell                              type commands
+  echo 'echo $((6*7))' | stead shell       a script from standard input
+
+Exit codes:
+  that of the last command; 124 it timed out, 130 it was stopped, 137 it was lost, 125 stead itself failed")]
+pub(crate) struct Shell {
+    /// A command to run; may be given several times. Stops at the first that fails.
+    #[arg(short = 'c', value_name = "COMMAND")]
+    pub(crate) commands: Vec<String>,
+
+    /// Which shell: each name is one of its own.
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub(crate) name: ShellId,
+
+    /// What to run as the shell, when it is first opened.
+    #[arg(long, value_enum, default_value_t = Kind::Best)]
+    pub(crate) shell: Kind,
+
+    /// End each command after this long (`500ms`, `30s`, `5m`, `1h`); the shell lives on.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Forget the shell first, with its state and its output, and begin with a fresh one.
+    #[arg(long)]
+    pub(crate) fresh: bool,
+
+    /// Where the steward keeps its shells and their output.
+    #[arg(long, value_name = "DIR", env = "STEAD_SHELL_DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Kind {
+    /// bash if there is one, else dash, else ash
+    Best,
+    Bash,
+    Dash,
+    Ash,
+}
+
+impl From<Kind> for Program {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Best => Self::Best,
+            Kind::Bash => Self::Bash,
+            Kind::Dash => Self::Dash,
+            Kind::Ash => Self::Ash,
+        }
+    }
+}
+
+/// Start, stop or speak to a steward; `stead steward help` tells more.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Steward {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "WORDS")]
+    _words: Vec<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is not a time; write `500ms`, `30s`, `5m` or `1h`"))?;
+    match text.get(digits.len()..).unwrap_or_default() {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" | "" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number * 60)),
+        "h" => Ok(Duration::from_secs(number * 3600)),
+        unit => Err(format!("`{unit}` is not a unit of time; use `ms`, `s`, `m` or `h`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_unit_and_refused_without_sense() {
+        for (text, want) in [("500ms", 500), ("30s", 30_000), ("7", 7000), ("5m", 300_000), ("1h", 3_600_000)] {
+            assert_eq!(duration(text), Ok(Duration::from_millis(want)), "{text}");
+        }
+        for text in ["", "s", "5x", "-1s", "1.5s"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+}
