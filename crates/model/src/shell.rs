@@ -6,7 +6,7 @@
 //! NUL: `TOKEN STATUS`, `$PWD`, `$OLDPWD`.
 //!
 //! ```text
-//!  . c >o.7 2>e.7 </dev/null; printf "41 $?".. >rep; . d
+//!  . c </dev/null >o.7 2>e.7; printf "41 $?".. >rep; . d >st
 //!    │                         └ the report          └ the capture, only if the text may have changed more than
 //!    └ the command itself                              the directory
 //! ```
@@ -121,8 +121,7 @@ impl Lines {
         };
         out += &format!("{prefix}trap {} EXIT\n", quoted(&self.exit_trap()));
         if baseline == Baseline::Wanted {
-            out += &self.dump("base");
-            out += &format!("{}\n", self.say("B"));
+            out += &format!("{}\n{}\n", self.dump_into("base"), self.say("B"));
         }
         let mut out = out.into_bytes();
         out.extend_from_slice(restore);
@@ -138,16 +137,28 @@ impl Lines {
     /// Sourced by the EXIT trap: the status first, for `$?` lasts one command, then the state at the moment of leaving.
     pub fn exit_script(&self) -> String {
         // A subshell that an interrupt hits before it has put away its inherited traps runs this too: it says who it is.
-        format!("{}\n{}", self.say("X${BASHPID-}"), self.dump("xt"))
+        format!("{}\n{}\n", self.say("X${BASHPID-}"), self.dump_into("xt"))
     }
 
-    /// Sourced after a command that may have changed more than the directory.
-    pub fn capture_script(&self) -> String {
-        format!("{}{}\n", self.dump("st"), self.say("D"))
+    /// What follows a command that may have changed more than the directory. bash hides a DEBUG trap from what it
+    /// sources, so that one is asked for outside.
+    fn capture(&self) -> String {
+        let debug = match self.dialect {
+            Dialect::Bash => format!("\\builtin trap -p DEBUG >|{}; ", self.path("t")),
+            Dialect::Posix => String::new(),
+        };
+        format!("{debug}{}", self.dump_into("st"))
+    }
+
+    /// Sources the dump. `||`: what fails in it (no completions, say) must not end a shell that has `errexit` on. The
+    /// redirection stands out here because `{` could be an alias.
+    fn dump_into(&self, file: &str) -> String {
+        let p = self.dialect.prefix();
+        format!("{p}. {} >|{} 2>/dev/null || {p}:", self.path("d"), self.path(file))
     }
 
     /// Every `printf` is a write and five microseconds, so what can be told apart by its first word is not separated.
-    fn dump(&self, file: &str) -> String {
+    pub fn dump_script(&self) -> String {
         let p = self.dialect.prefix();
         let sections = match self.dialect {
             Dialect::Bash => format!(
@@ -161,8 +172,7 @@ impl Lines {
                  {p}printf '\\0'\n"
             ),
         };
-        // `||`: what fails in here (no completions, say) must not end a shell that has `errexit` on.
-        format!("{{ {sections}{p}printf 'end\\0'\n}} >|{} 2>/dev/null || {p}:\n", self.path(file))
+        format!("{sections}{p}printf 'end\\0'\n")
     }
 
     /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
@@ -174,8 +184,9 @@ impl Lines {
         };
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
+        // Input first: when the outputs are open, it is too, and its other end may be closed.
         let streams = format!(
-            ">{} 2>{} <{input}",
+            "<{input} >{} 2>{}",
             self.path(&format!("o.{}", trigger.pair)),
             self.path(&format!("e.{}", trigger.pair))
         );
@@ -184,7 +195,8 @@ impl Lines {
             tail.push(format!("{p}. {}", self.path("u")));
         }
         if trigger.capture {
-            tail.push(format!("{p}. {}", self.path("d")));
+            tail.push(self.capture());
+            tail.push(self.say("D"));
         }
         let status = self.path(&format!("s.{}", trigger.last_status));
         match self.dialect {
@@ -254,7 +266,7 @@ impl Lines {
     pub fn catch_up(&self, number: u64, overlay: bool) -> String {
         let p = self.dialect.prefix();
         let undo = if overlay { format!(" {p}. {}\n", self.path("u")) } else { String::new() };
-        format!("\n{undo} {p}. {}{}", self.path("d"), self.query(number))
+        format!("\n{undo} {}{}", self.capture(), self.query(number))
     }
 }
 
@@ -361,7 +373,7 @@ mod tests {
     #[test]
     fn a_plain_command_is_one_line_that_fits_a_pipe_atomically() {
         let line = lines(Dialect::Bash).trigger(&TRIGGER);
-        let want = "\n \\builtin . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null; \
+        let want = "\n \\builtin . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'; \
                     \\builtin printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
         let full = Trigger { input: Input::Given, last_status: 255, overlay: true, capture: true, ..TRIGGER };
@@ -372,8 +384,10 @@ mod tests {
     #[test]
     fn posix_shells_get_the_report_on_a_line_of_its_own() {
         let line = lines(Dialect::Posix).trigger(&Trigger { last_status: 3, capture: true, ..TRIGGER });
-        let want = "\n \\command . '/r/s.3'\n \\command . '/r/c' >'/r/o.7' 2>'/r/e.7' </dev/null\n \
-                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n \\command . '/r/d'\n";
+        let want = "\n \\command . '/r/s.3'\n \\command . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'\n \
+                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n \
+                    \\command . '/r/d' >|'/r/st' 2>/dev/null || \\command :\n \
+                    \\command printf '%s\\0' \"D $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
     }
 

@@ -62,6 +62,8 @@ pub(crate) enum What {
     Unreaped(u64),
     /// Start the shell again.
     Respawn,
+    /// Standard input is to be closed as soon as the shell has opened it.
+    Input,
 }
 
 impl Host {

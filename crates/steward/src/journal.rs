@@ -7,7 +7,7 @@
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stead_model::frame::Stream;
 use stead_model::record::{MAGIC, Record, Records, write};
@@ -74,7 +74,7 @@ impl Journal {
     /// Opens the journal in `dir`, cutting a torn tail, and gives every whole record to `see` in order.
     pub fn open(dir: &Path, mut see: impl FnMut(Record, LogPos)) -> Result<Self, JournalError> {
         let failed = |source| JournalError::io(dir, source);
-        fs::DirBuilder::new().recursive(true).create(dir).map_err(failed)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let mut numbers = Vec::new();
         for entry in fs::read_dir(dir).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();

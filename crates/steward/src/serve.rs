@@ -174,6 +174,7 @@ impl Steward {
             What::Retry => shell.retry(host),
             What::Unreaped(incarnation) => shell.unreaped(host, incarnation),
             What::Respawn => shell.respawn(host),
+            What::Input => shell.input_ready(host),
         });
     }
 

@@ -108,6 +108,8 @@ struct Live {
     process: Option<OwnedFd>,
     lines: Lines,
     control: File,
+    /// Bytes that we have put into it.
+    said: u64,
     replies: OwnedFd,
     terminal: OwnedFd,
     /// Replies are moved into a file before they are read, so that none is lost with us.
@@ -139,6 +141,8 @@ struct Running {
     /// The overlay's directory could not be entered: it has not run.
     no_directory: bool,
     watch: watch::Watch,
+    /// How much had been said when its trigger was; `None` if a steward before us said it.
+    said_at: Option<u64>,
     input: Option<input::Input>,
     stalled: bool,
 }

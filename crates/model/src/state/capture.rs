@@ -1,4 +1,4 @@
-//! Reading what a shell printed about itself (see [`crate::shell::dump_script`] for what it was asked).
+//! Reading what a shell printed about itself (see [`crate::shell::Lines::dump_script`] for what it was asked).
 
 use super::{Bytes, Functions, ShellState};
 use crate::shell::Dialect;
@@ -142,6 +142,12 @@ impl Capture {
             variables,
             ..Self::default()
         })
+    }
+
+    /// Adds the DEBUG trap, which the dump itself can't see: what `trap -p DEBUG` printed, or nothing.
+    pub fn with_debug_trap(mut self, printed: &[u8]) -> Result<Self, CaptureError> {
+        self.traps.extend(traps(&mut Reader::new(printed))?);
+        Ok(self)
     }
 
     fn without_own_trap(mut self, ours: &[u8]) -> Self {

@@ -21,7 +21,9 @@ pub enum Extent {
 const NEEDED: [&str; 11] =
     [".", "builtin", "printf", "declare", "alias", "umask", "trap", "enable", "cd", "command", "complete"];
 
-pub fn script(dialect: Dialect, state: &ShellState, extent: Extent) -> Vec<u8> {
+/// `start` is the directory that the shell is started in: if it is the right one, there is no `cd`, and a fresh shell has
+/// no `OLDPWD`, as it should.
+pub fn script(dialect: Dialect, state: &ShellState, extent: Extent, start: &[u8]) -> Vec<u8> {
     let mut script = Script { dialect, out: Vec::new() };
     let code = extent == Extent::All;
     if code {
@@ -29,7 +31,7 @@ pub fn script(dialect: Dialect, state: &ShellState, extent: Extent) -> Vec<u8> {
         script.functions(state);
     }
     script.variables(state, |statement| !is_readonly(statement));
-    script.directory(state);
+    script.directory(state, start);
     script.variables(state, is_readonly);
     if let Some(umask) = &state.umask {
         script.line(&[b"umask ", umask.as_bytes()]);
@@ -106,13 +108,13 @@ impl Script {
         }
     }
 
-    fn directory(&mut self, state: &ShellState) {
+    fn directory(&mut self, state: &ShellState, start: &[u8]) {
         if self.dialect == Dialect::Bash {
             for dir in state.dirs.iter().rev() {
                 self.line(&[b"cd -- ", &quote(dir), b" 2>/dev/null && \\builtin pushd . >/dev/null 2>&1"]);
             }
         }
-        if !state.cwd.is_empty() {
+        if !state.cwd.is_empty() && (*state.cwd != *start || !state.dirs.is_empty()) {
             self.enter(&state.cwd);
         }
         if let Some(oldpwd) = &state.oldpwd {
@@ -157,8 +159,10 @@ impl Script {
             let dashes: &[u8] = if self.dialect == Dialect::Bash { b"alias -- " } else { b"alias " };
             self.line(&[dashes, &quote(name), b"=", &quote(value)]);
         }
-        // `restricted` could never be left again and forbids the redirections that we speak through.
-        for (name, on) in state.options.iter().filter(|(name, _)| *name != "restricted" && *name != "history") {
+        // `restricted` could never be left again and forbids the redirections that we speak through; `onecmd` would end
+        // the shell at once, and each one after it.
+        let harmful = |name: &str| matches!(name, "restricted" | "onecmd" | "history");
+        for (name, on) in state.options.iter().filter(|(name, _)| !harmful(name)) {
             self.line(&[b"set ", if *on { b"-o " } else { b"+o " }, name.as_bytes()]);
         }
     }
@@ -176,7 +180,7 @@ mod tests {
     use crate::state::Bytes;
 
     fn text(state: &ShellState) -> String {
-        String::from_utf8(script(Dialect::Bash, state, Extent::All)).unwrap()
+        String::from_utf8(script(Dialect::Bash, state, Extent::All, b"")).unwrap()
     }
 
     #[test]

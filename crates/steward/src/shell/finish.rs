@@ -4,11 +4,12 @@ use super::{Running, Shell, Stage, journal_fault};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
 use std::fs;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use stead_model::effect::Effect;
-use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, Status};
+use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
 use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
@@ -138,6 +139,10 @@ impl Shell {
                 mark.last_status = 0;
                 if let Some(report) = exiting {
                     after = self.read_capture("xt", ending);
+                    // The EXIT trap sources too, and so doesn't see it.
+                    if let (Some(after), Some(debug)) = (&mut after, before.traps.get("DEBUG")) {
+                        after.traps.insert("DEBUG".to_owned(), debug.clone());
+                    }
                     if running.overlay.is_empty() {
                         mark.cwd = report.pwd.clone();
                         mark.oldpwd.clone_from(&report.oldpwd);
@@ -150,7 +155,7 @@ impl Shell {
                 let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
                 ending
                     .warnings
-                    .push(stead_model::proto::Warning { code: "shell_mute".into(), message: message.into() });
+                    .push(Warning { code: "shell_mute".into(), message: message.into() });
             }
         }
         if let Some(mut after) = after {
@@ -192,7 +197,7 @@ impl Shell {
                 let fault = journal_fault(&error);
                 ending
                     .warnings
-                    .push(stead_model::proto::Warning { code: "state_not_stored".into(), message: fault.message });
+                    .push(Warning { code: "state_not_stored".into(), message: fault.message });
                 self.context = self.state.context();
                 self.state = before;
             }
@@ -203,23 +208,44 @@ impl Shell {
         self.journal.store_state(version, &minicbor::to_vec(&self.state).unwrap_or_default())
     }
 
-    fn read_capture(&self, file: &str, ending: &mut Ending) -> Option<ShellState> {
-        let path = self.run.join(file);
+    /// What the shell dumped. Nothing at all means that it can't source our script any more: then it can't run commands
+    /// either, and is replaced.
+    fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
         let baseline = self.baseline.as_ref()?;
+        let dump = self.take_dump(file);
+        if dump.as_ref().is_ok_and(Vec::is_empty) && !self.is_disk_full() {
+            ending.shell_replaced = true;
+            let message = "the shell could no longer be captured and was replaced; what the command changed in it is lost";
+            ending.warnings.push(Warning { code: "shell_mute".into(), message: message.into() });
+            self.condemn();
+            return None;
+        }
         let ours = self.lines().exit_trap();
-        let capture = fs::read(&path)
-            .map_err(|error| error.to_string())
-            .and_then(|dump| Capture::parse(self.dialect, &dump, ours.as_bytes()).map_err(|error| error.to_string()));
-        // A capture counts once.
-        super::spawn::remove(&path);
+        let debug = self.take_dump("t").unwrap_or_default();
+        let capture = dump.map_err(|error| error.to_string()).and_then(|dump| {
+            let capture = Capture::parse(self.dialect, &dump, ours.as_bytes());
+            capture.and_then(|capture| capture.with_debug_trap(&debug)).map_err(|error| error.to_string())
+        });
         match capture {
             Ok(capture) => Some(capture.delta(baseline)),
             Err(error) => {
                 let message = format!("the shell's state could not be captured ({error}); the last one stands");
-                ending.warnings.push(stead_model::proto::Warning { code: "state_not_captured".into(), message });
+                ending.warnings.push(Warning { code: "state_not_captured".into(), message });
                 None
             }
         }
+    }
+
+    /// A dump counts once; the file stays, empty and private.
+    fn take_dump(&self, file: &str) -> io::Result<Vec<u8>> {
+        let path = self.run.join(file);
+        let dump = fs::read(&path)?;
+        fs::File::options().write(true).truncate(true).open(&path)?;
+        Ok(dump)
+    }
+
+    fn is_disk_full(&self) -> bool {
+        rustix::fs::statvfs(&self.run).is_ok_and(|disk| disk.f_bavail == 0)
     }
 
     /// The end goes into the journal; from here on it has happened.
@@ -292,7 +318,9 @@ impl Shell {
         if !was_ready {
             self.stillborn += 1;
         }
-        if self.running.as_ref().is_some_and(|running| matches!(running.stage, Stage::Unsure(_))) {
+        if self.was_never_read() {
+            self.start_again(host);
+        } else if self.running.as_ref().is_some_and(|running| matches!(running.stage, Stage::Unsure(_))) {
             self.unsure_and_dead(host);
         } else if self.running.is_some() {
             if let Some(running) =
@@ -318,6 +346,21 @@ impl Shell {
         }
         self.release(host);
         self.respawn(host);
+    }
+
+    /// Whether the shell died with the whole trigger still in its control FIFO: then the command has not run.
+    fn was_never_read(&self) -> bool {
+        let (Some(live), Some(running)) = (&self.live, &self.running) else { return false };
+        let unread = stead_term::fifo::pending(&live.control).unwrap_or(0);
+        running.report.is_none() && running.said_at.is_some_and(|at| live.said - unread.min(live.said) <= at)
+    }
+
+    /// It left before it came to the command (`set -t`, or a kill from outside): the next one gets it.
+    fn start_again(&mut self, host: &mut Host) {
+        let Some(mut running) = self.running.take() else { return };
+        self.close_input(host, &mut running);
+        self.release_pair(host, running.pair);
+        self.queue.push_front(running.number);
     }
 
     /// Work that no answer waits for.

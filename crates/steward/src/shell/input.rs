@@ -1,12 +1,13 @@
 //! Standard input of a command: nothing, bytes given beforehand (a file), or a pipe that is written to as it runs.
 
 use super::{Running, Shell};
-use crate::host::{Host, Source};
+use crate::host::{Host, Source, What};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 use stead_model::proto::{Fault, FaultCode, Reply, Stdin};
 use stead_term::fifo;
 use stead_term::poll::Interest;
@@ -96,6 +97,7 @@ impl Shell {
     /// The pipe has room, or something new waits for it.
     pub(crate) fn input_ready(&mut self, host: &mut Host) {
         let key = self.key;
+        let begun = self.running.as_ref().is_some_and(|running| self.has_begun(host, running.pair));
         let Some(running) = &mut self.running else { return };
         let Some(input) = &mut running.input else { return };
         let mut close = false;
@@ -119,6 +121,12 @@ impl Shell {
                     }
                 }
                 continue;
+            }
+            if waiting.eof && !begun {
+                // A FIFO that nobody holds would lose its bytes, and the shell would wait for ever to open it. There is
+                // no event for its opening; it happens within a millisecond or the shell is busy with something else.
+                host.after(Duration::from_millis(1), key, What::Input);
+                return;
             }
             self.outbox.push((waiting.connection, waiting.request, Ok(Reply::Done)));
             host.news.insert(key);
@@ -151,7 +159,8 @@ impl Shell {
         super::spawn::remove(&input.path);
         for waiting in input.waiting {
             let fault = Fault::new(FaultCode::Conflict, "the command ended before it had read this");
-            self.outbox.push((waiting.connection, waiting.request, Err(fault)));
+            let answer = if waiting.written == waiting.bytes.len() { Ok(Reply::Done) } else { Err(fault) };
+            self.outbox.push((waiting.connection, waiting.request, answer));
         }
     }
 }

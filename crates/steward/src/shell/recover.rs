@@ -302,6 +302,7 @@ impl Shell {
             cancel: None,
             no_directory: false,
             watch: watch::Watch::default(),
+            said_at: None,
             stalled: false,
         });
         self.say(&|lines| lines.query(query));
@@ -462,11 +463,9 @@ impl Shell {
     /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.
     pub(crate) fn stop(&mut self, host: &mut Host) -> Result<(), Fault> {
         if let Some(live) = &self.live {
-            let processes = proc::of_session(live.pid);
+            let session = live.pid;
             self.condemn();
-            for process in processes {
-                proc::signal(process.pid, rustix::process::Signal::KILL);
-            }
+            end_session(session);
         }
         self.release(host);
         for id in self.pairs.keys().copied().collect::<Vec<_>>() {
@@ -482,6 +481,20 @@ impl Shell {
             _ => {}
         }
         Ok(())
+    }
+}
+
+/// Kills every process of a session. What was forking while we looked is found the next time; what has been killed
+/// forks no more, so this ends. The bound is for a kernel that won't let a process go (a dead network disk).
+fn end_session(session: i32) {
+    for _ in 0..1000 {
+        let left: Vec<_> = proc::of_session(session).into_iter().filter(|stat| stat.state != b'Z').collect();
+        if left.is_empty() {
+            return;
+        }
+        for process in left {
+            proc::signal(process.pid, rustix::process::Signal::KILL);
+        }
     }
 }
 

@@ -124,6 +124,7 @@ impl Shell {
             cancel: None,
             no_directory: false,
             watch: watch::Watch::default(),
+            said_at: self.live.as_ref().map(|live| live.said),
             stalled: false,
         });
         self.pull_trigger(host);
@@ -194,8 +195,9 @@ impl Shell {
     pub(super) fn say(&mut self, line: &dyn Fn(&stead_model::shell::Lines) -> String) {
         if let Some(live) = &mut self.live {
             let line = line(&live.lines);
-            if let Err(error) = live.control.write_all(line.as_bytes()) {
-                eprintln!("steward: shell {}: control FIFO: {error}", self.open.shell);
+            match live.control.write_all(line.as_bytes()) {
+                Ok(()) => live.said += line.len() as u64,
+                Err(error) => eprintln!("steward: shell {}: control FIFO: {error}", self.open.shell),
             }
         }
     }

@@ -46,7 +46,8 @@ impl Shell {
     fn start_process(&mut self, host: &mut Host) -> io::Result<Live> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.run)?;
         let lines = self.lines();
-        self.write_scripts(&lines)?;
+        let cwd = nearest_directory(&self.mark.cwd);
+        self.write_scripts(&lines, cwd.as_os_str().as_bytes())?;
         let control_path = self.run.join(format!("ctl.{}", self.incarnation));
         let reply_path = self.run.join(format!("rep.{}", self.incarnation));
         fifo::make(&control_path)?;
@@ -58,11 +59,12 @@ impl Shell {
         host.link.park(&self.parked("ctl"), &control)?;
         host.link.park(&self.parked("rep"), &replies)?;
         host.link.park(&self.parked("pty"), &pty.controller)?;
-        let cwd = nearest_directory(&self.mark.cwd);
         let mut arguments = vec![self.program.file_name().and_then(|name| name.to_str()).unwrap_or("sh")];
         arguments.extend(self.applet);
         arguments.extend(self.dialect.arguments());
-        let env: Vec<_> = self.open.env.iter().map(|(name, value)| (&*name.0, &*value.0)).collect();
+        let mut env: Vec<_> = self.open.env.iter().map(|(name, value)| (&*name.0, &*value.0)).collect();
+        // By this the shell knows its directory by the name that leads through symbolic links.
+        env.push((b"PWD", cwd.as_os_str().as_bytes()));
         let spawn = spawn::Spawn {
             program: &self.program,
             arguments: &arguments,
@@ -78,6 +80,7 @@ impl Shell {
         let mut live = self.live_on(host, pid, lines, control, replies, pty.controller)?;
         let first = live.lines.start();
         live.control.write_all(first.as_bytes())?;
+        live.said = first.len() as u64;
         Ok(live)
     }
 
@@ -106,6 +109,7 @@ impl Shell {
             replies,
             terminal,
             control: File::from(control),
+            said: 0,
             reply_length: reply_log.metadata()?.len(),
             reply_log,
             reports: Reports::default(),
@@ -122,12 +126,16 @@ impl Shell {
         Lines::new(self.dialect, &self.run.to_string_lossy(), self.incarnation)
     }
 
-    fn write_scripts(&self, lines: &Lines) -> io::Result<()> {
+    fn write_scripts(&self, lines: &Lines, start: &[u8]) -> io::Result<()> {
         let baseline = if self.baseline.is_some() { Baseline::Known } else { Baseline::Wanted };
         let extent = if self.stillborn == 0 { Extent::All } else { Extent::WithoutCode };
-        let restore = restore::script(self.dialect, &self.state, extent);
+        let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
-        write_private(&self.run.join("d"), lines.capture_script().as_bytes())?;
+        write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
+        // The shell writes these under the user's umask; made by us they are private.
+        for dump in ["base", "st", "xt", "t"] {
+            open_kept(&self.run.join(dump))?;
+        }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
     }
 

@@ -53,7 +53,9 @@ impl Shell {
         if !watch.probed {
             watch.probed = true;
             watch.wait = FIRST;
-            let _ = live.control.write_all(b"\n");
+            if live.control.write_all(b"\n").is_ok() {
+                live.said += 1;
+            }
             host.after(AGAIN, self.key, What::Watch(number));
             return;
         }

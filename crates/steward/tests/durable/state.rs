@@ -21,16 +21,22 @@ fn rehydrated(rig: &Rig, name: &str, stored: &StoredState) -> TestShell {
     TestShell::open(rig.client(), open)
 }
 
-/// What a shell says of itself now, asked anew. It must be what the steward had of it already.
+/// What a shell says of itself now, asked anew, with whether that was news to the steward.
 #[track_caller]
-fn captured_anew(shell: &mut TestShell) -> ShellState {
+fn captured_anew(shell: &mut TestShell) -> (ShellState, bool) {
     let outcome = shell.run(LOOK);
     let ending = outcome.info.ending.clone().unwrap();
     assert_eq!(code(&outcome), Some(0), "{:?}", seen(&outcome));
     assert_eq!(codes_but_restarts(&ending.warnings), Vec::<&str>::new(), "{:?}", ending.warnings);
-    let state = shell.state();
-    assert!(!ending.state_changed, "a look changed the state, or it was not restored; it is now: {state:#?}");
-    state
+    (shell.state(), ending.state_changed)
+}
+
+/// It is what it was, and the steward knew.
+#[track_caller]
+fn is_still(shell: &mut TestShell, before: &ShellState) {
+    let (state, news) = captured_anew(shell);
+    assert_eq!(state, *before);
+    assert!(!news, "nothing has changed, and the steward says that something has");
 }
 
 /// Codes of warnings, other than that the test killed a shell.

@@ -3,7 +3,7 @@
 use super::{LOOK, rehydrated};
 use crate::rig::{Rig, code, rounds, seen};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::{Config, TestError, TestRunner};
 use std::sync::atomic::{AtomicU32, Ordering};
 use stead_model::proto::Request;
 use stead_model::word::quote;
@@ -19,16 +19,24 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
+/// Behind a prefix, so that it is never one of the shell's own.
+const NAME: &str = "v_[a-zA-Z0-9_]{0,8}";
+
 /// A statement that gives a variable its value.
 fn variable() -> impl Strategy<Value = Vec<u8>> {
-    // Behind a prefix, so that it is never one of the shell's own.
-    let name = "v_[a-zA-Z0-9_]{0,8}";
-    let key = value().prop_filter("a key can't be empty", |key| !key.is_empty());
+    let name = NAME;
     prop_oneof![
         (name, value()).prop_map(|(name, value)| [name.as_bytes(), b"=", &quote(&value)].concat()),
         (name, value()).prop_map(|(name, value)| [b"export ", name.as_bytes(), b"=", &quote(&value)].concat()),
         (name, value()).prop_map(|(name, value)| [b"declare -l ", name.as_bytes(), b"=", &quote(&value)].concat()),
         (name, any::<i64>()).prop_map(|(name, value)| format!("declare -i {name}={value}").into_bytes()),
+    ]
+}
+
+fn array() -> impl Strategy<Value = Vec<u8>> {
+    let name = NAME;
+    let key = value().prop_filter("a key can't be empty", |key| !key.is_empty());
+    prop_oneof![
         (name, prop::collection::btree_map(0_u16..2000, value(), 0..5)).prop_map(|(name, elements)| {
             let elements = elements.iter().map(|(at, value)| [format!(" [{at}]=").as_bytes(), &quote(value)].concat());
             [b"declare -a ", name.as_bytes(), b"=(", elements.collect::<Vec<_>>().concat().as_slice(), b" )"].concat()
@@ -72,7 +80,7 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The text of a command that makes a state.
-fn making() -> impl Strategy<Value = Vec<u8>> {
+fn making(variable: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let several = |what: BoxedStrategy<Vec<u8>>| prop::collection::vec(what, 0..5);
     let trap = ("USR1|USR2|ALRM", value()).prop_map(|(signal, value)| [b"trap -- ", quote(&value).as_slice(), b" ", signal.as_bytes()].concat());
     let arguments = prop::collection::vec(value(), 0..4).prop_map(|arguments| {
@@ -80,7 +88,7 @@ fn making() -> impl Strategy<Value = Vec<u8>> {
         [b"set -- ".as_slice(), &quoted.join(&b' ')].concat()
     });
     let umask = (0_u32..0o1000).prop_map(|mask| format!("umask {mask:o}").into_bytes());
-    let parts = (several(variable().boxed()), several(function().boxed()), several(alias().boxed()), several(trap.boxed()), arguments, umask, options());
+    let parts = (several(variable), several(function().boxed()), several(alias().boxed()), several(trap.boxed()), arguments, umask, options());
     parts.prop_map(|(variables, functions, aliases, traps, arguments, umask, options)| {
         let mut lines = [variables, functions, aliases, traps].concat();
         // A later declaration of the same name may not fit an earlier one; that is no failure of the whole.
@@ -91,10 +99,19 @@ fn making() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn capture_then_rehydrate_then_capture_is_the_identity() {
+    is_the_identity_on(&making(variable().boxed()));
+}
+
+#[test]
+fn capture_then_rehydrate_then_capture_is_the_identity_with_arrays_too() {
+    is_the_identity_on(&making(prop_oneof![variable(), array()].boxed()));
+}
+
+fn is_the_identity_on(making: &impl Strategy<Value = Vec<u8>>) {
     let rig = Rig::new();
     let number = AtomicU32::new(0);
     let mut runner = TestRunner::new(Config { cases: rounds(40), failure_persistence: None, max_shrink_iters: 200, ..Config::default() });
-    let law = runner.run(&making(), |text| {
+    let law = runner.run(making, |text| {
         let number = number.fetch_add(1, Ordering::Relaxed);
         let mut first = rig.shell_named(&format!("first-{number}"));
         let made = first.run(text);
@@ -114,8 +131,10 @@ fn capture_then_rehydrate_then_capture_is_the_identity() {
         }
         Ok(())
     });
-    if let Err(error) = law {
-        panic!("{error}");
+    match law {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, text)) => panic!("{reason}\nafter:\n{}", text.escape_ascii().to_string().replace("\\n", "\n")),
+        Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The directory: as the shell names it, and where it is no more.
 
-use super::{captured_anew, codes_but_restarts, kill_shell, rehydrated};
+use super::{codes_but_restarts, is_still, kill_shell, rehydrated};
 use crate::rig::{Rig, TestShell, seen};
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn a_directory_entered_through_a_link_keeps_the_name_it_was_entered_by() {
     shell.out("x=1");
     let before = shell.state();
     kill_shell(&mut shell);
-    assert_eq!(captured_anew(&mut shell), before);
+    is_still(&mut shell, &before);
     is_in(&mut shell, &scratch.join("link"));
 }
 
