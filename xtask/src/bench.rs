@@ -61,10 +61,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn parse(flags: &[&str]) -> Result<Self> {
-        let mut options = Self {
-            effort: Effort::Full,
-            record: Record::PrintOnly,
-        };
+        let mut options = Self { effort: Effort::Full, record: Record::PrintOnly };
         for flag in flags {
             match *flag {
                 "--quick" => options.effort = Effort::Quick,
@@ -83,19 +80,10 @@ impl Options {
 /// slower than the steward it times.
 pub(crate) fn run(options: Options) -> Result {
     let workspace = Workspace::load()?;
-    cargo::run(&mut workspace.cargo(&[
-        "build",
-        "--release",
-        "--package",
-        "stead-steward",
-        "--package",
-        "xtask",
-    ]))?;
+    cargo::run(&mut workspace.cargo(&["build", "--release", "--package", "stead-steward", "--package", "xtask"]))?;
     let release = workspace.target.join("release");
     let mut measure = Command::new(release.join("xtask"));
-    measure
-        .arg("bench-release")
-        .arg(options.effort.choose("full", "quick"));
+    measure.arg("bench-release").arg(options.effort.choose("full", "quick"));
     measure.arg(&workspace.target).arg(release.join("steward"));
     match options.record {
         Record::Write => measure.arg(workspace.root.join("docs/benchmarks.md")),
@@ -104,10 +92,7 @@ pub(crate) fn run(options: Options) -> Result {
     if is_target_installed(&static_steward::target())? {
         measure.arg(static_steward::build(&workspace)?.path);
     } else {
-        eprintln!(
-            "no target `{}` here: the static steward is not measured",
-            static_steward::target()
-        );
+        eprintln!("no target `{}` here: the static steward is not measured", static_steward::target());
     }
     cargo::run(&mut measure)
 }
@@ -124,20 +109,12 @@ struct Subjects {
 /// Measures; called by [`run`] as `bench-release EFFORT DIRECTORY STEWARD RECORD [STATIC-STEWARD]`.
 pub(crate) fn measure(arguments: &[&str]) -> Result {
     let (effort, directory, steward, record, static_steward) = match arguments {
-        [effort, directory, steward, record, rest @ ..] => {
-            (*effort, *directory, *steward, *record, rest.first())
-        }
+        [effort, directory, steward, record, rest @ ..] => (*effort, *directory, *steward, *record, rest.first()),
         _ => return Err(Failed::new("`bench-release` is for `bench shell` to call")),
     };
-    let effort = if effort == "quick" {
-        Effort::Quick
-    } else {
-        Effort::Full
-    };
-    let scratch = tempfile::Builder::new()
-        .prefix("bench-")
-        .tempdir_in(directory)
-        .or_failed("can't make a directory")?;
+    let effort = if effort == "quick" { Effort::Quick } else { Effort::Full };
+    let scratch =
+        tempfile::Builder::new().prefix("bench-").tempdir_in(directory).or_failed("can't make a directory")?;
     let subjects = Subjects {
         scratch: scratch.path().to_owned(),
         steward: PathBuf::from(steward),
@@ -154,14 +131,7 @@ pub(crate) fn measure(arguments: &[&str]) -> Result {
     let throughput = throughput::measure(&subjects, effort)?;
     let restart = restart::measure(&subjects, effort)?;
     let startup = startup::measure(&subjects, effort)?;
-    let results = report::Results {
-        machine,
-        effort,
-        tables,
-        throughput,
-        restart,
-        startup,
-    };
+    let results = report::Results { machine, effort, tables, throughput, restart, startup };
     let text = report::markdown(&results);
     print!("{text}");
     eprintln!("measured in {:.0} s", begun.elapsed().as_secs_f64());

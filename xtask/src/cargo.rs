@@ -28,8 +28,7 @@ impl Workspace {
         let mut command = cargo();
         command.args(["metadata", "--format-version", "1", "--no-deps"]);
         let text = output(&mut command)?;
-        let metadata: Value =
-            serde_json::from_str(&text).or_failed("`cargo metadata` is not JSON")?;
+        let metadata: Value = serde_json::from_str(&text).or_failed("`cargo metadata` is not JSON")?;
         Self::read(&metadata).or_failed("`cargo metadata` lacks what we look for")
     }
 
@@ -40,23 +39,13 @@ impl Workspace {
             Some(Package {
                 name: name(value)?,
                 directory: path(value.get("manifest_path")?)?.parent()?.to_owned(),
-                dependencies: value
-                    .get("dependencies")?
-                    .as_array()?
-                    .iter()
-                    .map(name)
-                    .collect::<Option<_>>()?,
+                dependencies: value.get("dependencies")?.as_array()?.iter().map(name).collect::<Option<_>>()?,
             })
         };
         Some(Self {
             root: path(metadata.get("workspace_root")?)?,
             target: path(metadata.get("target_directory")?)?,
-            packages: metadata
-                .get("packages")?
-                .as_array()?
-                .iter()
-                .map(package)
-                .collect::<Option<_>>()?,
+            packages: metadata.get("packages")?.as_array()?.iter().map(package).collect::<Option<_>>()?,
         })
     }
 
@@ -77,11 +66,7 @@ fn cargo() -> Command {
 pub(crate) fn run(command: &mut Command) -> Result {
     let line = line(command);
     let status = command.status().or_failed(format!("can't run `{line}`"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(Failed::new(format!("`{line}` failed ({status})")))
-    }
+    if status.success() { Ok(()) } else { Err(Failed::new(format!("`{line}` failed ({status})"))) }
 }
 
 /// Runs a program for what it prints.
@@ -90,24 +75,14 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().or_failed(format!("can't run `{line}`"))?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failed::new(format!(
-            "`{line}` failed ({}): {}",
-            output.status,
-            said.trim()
-        )));
+        return Err(Failed::new(format!("`{line}` failed ({}): {}", output.status, said.trim())));
     }
     String::from_utf8(output.stdout).or_failed(format!("`{line}` prints what is not text"))
 }
 
 /// A command as one would type it.
 pub(crate) fn line(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
-    let words: Vec<_> = [program]
-        .into_iter()
-        .chain(command.get_args())
-        .map(OsStr::to_string_lossy)
-        .collect();
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words: Vec<_> = [program].into_iter().chain(command.get_args()).map(OsStr::to_string_lossy).collect();
     words.join(" ")
 }

@@ -13,10 +13,7 @@ pub(crate) struct Failed {
 
 impl Failed {
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            source: None,
-        }
+        Self { what: what.into(), source: None }
     }
 }
 
@@ -39,10 +36,7 @@ pub(crate) trait While<T> {
 
 impl<T, E: Into<Box<dyn Error + Send + Sync>>> While<T> for std::result::Result<T, E> {
     fn or_failed(self, what: impl Into<String>) -> Result<T> {
-        self.map_err(|error| Failed {
-            what: what.into(),
-            source: Some(error.into()),
-        })
+        self.map_err(|error| Failed { what: what.into(), source: Some(error.into()) })
     }
 }
 

@@ -28,14 +28,7 @@ pub(crate) fn run(depth: Depth) -> Result {
         Ok("every file is as `cargo fmt` writes it".to_owned())
     })?;
     step("lints", || {
-        let arguments = [
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ];
+        let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
         cargo::run(&mut workspace.cargo(&arguments))?;
         Ok("clippy has nothing to say".to_owned())
     })?;

@@ -53,9 +53,6 @@ fn run(arguments: &[&str]) -> Result {
             Ok(())
         }
         [] => Err(Failed::new(format!("say what to do\n\n{USAGE}"))),
-        other => Err(Failed::new(format!(
-            "`{}` is not a chore\n\n{USAGE}",
-            other.join(" ")
-        ))),
+        other => Err(Failed::new(format!("`{}` is not a chore\n\n{USAGE}", other.join(" ")))),
     }
 }

@@ -49,8 +49,8 @@ pub(crate) struct Shell {
     pub(crate) name: ShellId,
 
     /// What to run as the shell, when it is first opened.
-    #[arg(long, value_enum, default_value_t = Kind::Best)]
-    pub(crate) shell: Kind,
+    #[arg(long = "shell", value_enum, default_value_t = Kind::Best)]
+    pub(crate) kind: Kind,
 
     /// End each command after this long (`500ms`, `30s`, `5m`, `1h`); the shell lives on.
     #[arg(long, value_name = "TIME", value_parser = duration)]

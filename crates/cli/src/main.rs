@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         };
     }
     match Args::parse().verb {
-        Verb::Shell(shell) => match shell::run(shell) {
+        Verb::Shell(shell) => match shell::run(&shell) {
             Ok(code) => ExitCode::from(code),
             Err(error) => failed(&error),
         },

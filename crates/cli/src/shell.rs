@@ -38,7 +38,7 @@ pub(crate) enum ShellError {
 }
 
 /// Runs what was asked and gives the exit code.
-pub(crate) fn run(asked: args::Shell) -> Result<u8, ShellError> {
+pub(crate) fn run(asked: &args::Shell) -> Result<u8, ShellError> {
     let dir = asked.dir.clone().map_or_else(default_dir, Ok)?;
     start::start(&dir, &keeper)?;
     let mut front = Front {
@@ -47,7 +47,7 @@ pub(crate) fn run(asked: args::Shell) -> Result<u8, ShellError> {
         timeout: asked.timeout,
         running: Arc::new(Mutex::new(None)),
     };
-    let info = front.open(asked.shell.into(), asked.fresh)?;
+    let info = front.open(asked.kind.into(), asked.fresh)?;
     front.stop_on_interrupt()?;
     if !asked.commands.is_empty() {
         return front.run_all(&asked.commands);
@@ -111,10 +111,10 @@ impl Front {
             cwd: Bytes::from(cwd.as_os_str().as_bytes()),
             state: None,
         };
-        match client.request(&Request::OpenShell(Box::new(open)))? {
-            Reply::Shell(info) => Ok(*info),
-            _ => Err(ShellError::Unexpected),
-        }
+        let Reply::Shell(info) = client.request(&Request::OpenShell(Box::new(open)))? else {
+            return Err(ShellError::Unexpected);
+        };
+        Ok(*info)
     }
 
     fn run_all(&self, commands: &[String]) -> Result<u8, ShellError> {

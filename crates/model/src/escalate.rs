@@ -82,14 +82,23 @@ impl Escalation {
     pub fn tick(&mut self, elapsed: Duration, foreground: Foreground) -> (Action, Duration) {
         let phase = self.phase(elapsed);
         let action = match (phase, foreground) {
-            (Phase::Interrupt | Phase::Terminate, Foreground::Shell) => Action::Interrupt(foreground),
-            (Phase::Interrupt, Foreground::Fork(_)) => Action::Interrupt(foreground),
+            (Phase::Interrupt | Phase::Terminate, Foreground::Shell) | (Phase::Interrupt, Foreground::Fork(_)) => {
+                Action::Interrupt(foreground)
+            }
             (Phase::Terminate, Foreground::Fork(_)) => Action::Terminate(foreground),
             (Phase::Interrupt, Foreground::Group(group)) => {
-                self.once(phase, group).then_some(Action::Interrupt(foreground)).unwrap_or(Action::Nothing)
+                if self.once(phase, group) {
+                    Action::Interrupt(foreground)
+                } else {
+                    Action::Nothing
+                }
             }
             (Phase::Terminate, Foreground::Group(group)) => {
-                self.once(phase, group).then_some(Action::Terminate(foreground)).unwrap_or(Action::Nothing)
+                if self.once(phase, group) {
+                    Action::Terminate(foreground)
+                } else {
+                    Action::Nothing
+                }
             }
             (Phase::Kill, _) => Action::KillAll,
             (Phase::ReplaceShell, _) => Action::ReplaceShell,
@@ -138,12 +147,12 @@ mod tests {
 
     #[test]
     fn a_group_is_interrupted_once_and_asked_to_end_once_but_each_new_group_again() {
+        use Action::{Interrupt, KillAll, Nothing, Terminate};
         let mut escalation = Escalation::new(ms(1000), Phase::Interrupt);
         let got: Vec<_> = [(0, 5), (10, 5), (20, 6), (30, 5), (400, 5), (410, 5), (1000, 5)]
             .map(|(at, group)| escalation.tick(ms(at), Foreground::Group(group)).0)
             .into();
         let (five, six) = (Foreground::Group(5), Foreground::Group(6));
-        use Action::{Interrupt, KillAll, Nothing, Terminate};
         assert_eq!(got, [Interrupt(five), Nothing, Interrupt(six), Nothing, Terminate(five), Nothing, KillAll]);
     }
 

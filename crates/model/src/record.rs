@@ -32,7 +32,7 @@ const MAX_RECORD: usize = crate::frame::MAX_FRAME;
 pub enum Record {
     /// First in every log file: what the shell is and where its counters stand.
     #[n(0)]
-    Head(#[n(0)] Head),
+    Head(#[n(0)] Box<Head>),
     /// A shell of this incarnation is about to be started.
     #[n(1)]
     Spawning(#[n(0)] u64),

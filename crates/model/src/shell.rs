@@ -119,9 +119,10 @@ impl Lines {
             Dialect::Bash => format!("PS1= PS2=\n{prefix}set +o history +H\n{prefix}history -c\n"),
             Dialect::Posix => "PS1= PS2=\n".to_owned(),
         };
-        out += &format!("{prefix}trap {} EXIT\n", quoted(&self.exit_trap()));
+        let trap = format!("{prefix}trap {} EXIT\n", quoted(&self.exit_trap()));
+        out.push_str(&trap);
         if baseline == Baseline::Wanted {
-            out += &format!("{}\n{}\n", self.dump_into("base"), self.say("B"));
+            out.extend([&self.dump_into("base"), "\n", &self.say("B"), "\n"]);
         }
         let mut out = out.into_bytes();
         out.extend_from_slice(restore);
@@ -413,7 +414,7 @@ mod tests {
                     token: *token,
                     status: *status,
                     pwd: Bytes::from(pwd),
-                    oldpwd: old.map(|o| Bytes::from(o)),
+                    oldpwd: old.map(Bytes::from),
                 })
                 .collect();
             assert_eq!(got, want, "cut every {step} bytes");

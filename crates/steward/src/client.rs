@@ -31,10 +31,7 @@ pub enum ClientError {
 
 impl ClientError {
     pub fn fault(&self) -> Option<FaultCode> {
-        match self {
-            Self::Fault(fault) => Some(fault.code),
-            _ => None,
-        }
+        if let Self::Fault(fault) = self { Some(fault.code) } else { None }
     }
 }
 
@@ -98,10 +95,10 @@ impl Client {
         let mut client =
             Self { read, write, decoder: Decoder::default(), buffer: vec![0; 64 << 10], next_request: 1, welcome };
         let hello = Hello { oldest: *VERSIONS.start(), newest: *VERSIONS.end(), client: name.to_owned() };
-        match client.request(&Request::Hello(hello))? {
-            Reply::Welcome(welcome) => client.welcome = welcome,
-            _ => return Err(ClientError::Unexpected),
-        }
+        let Reply::Welcome(welcome) = client.request(&Request::Hello(hello))? else {
+            return Err(ClientError::Unexpected);
+        };
+        client.welcome = welcome;
         Ok(client)
     }
 
@@ -118,10 +115,8 @@ impl Client {
     /// Asks for a command's events and gives each to `tell`; then what became of it.
     pub fn follow(&mut self, request: &Request, tell: &mut dyn FnMut(Told)) -> Result<CommandInfo, ClientError> {
         let id = self.send(request)?;
-        match self.receive(id, tell)? {
-            Reply::Command(info) => Ok(*info),
-            _ => Err(ClientError::Unexpected),
-        }
+        let Reply::Command(info) = self.receive(id, tell)? else { return Err(ClientError::Unexpected) };
+        Ok(*info)
     }
 
     /// Runs a command and waits for its end.

@@ -91,8 +91,7 @@ struct Asked {
 impl Asked {
     fn parse(call: &[&str], arguments: &[OsString]) -> Result<Self, EntryError> {
         let mut arguments = arguments.iter();
-        let role =
-            arguments.next().map(|word| word.to_string_lossy().into_owned()).unwrap_or_else(|| "help".to_owned());
+        let role = arguments.next().map_or_else(|| "help".to_owned(), |word| word.to_string_lossy().into_owned());
         let (mut dir, mut settings) = (None, Settings::default());
         while let Some(flag) = arguments.next() {
             let flag = flag.to_string_lossy().into_owned();

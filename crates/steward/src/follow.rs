@@ -129,9 +129,13 @@ impl Follower {
                     self.after = ended.seq;
                 }
             }
-            Record::Head(_) | Record::Spawning(_) | Record::Spawned(_) | Record::Accepted(_) => {}
             Record::Drained(_) => self.heard_all = true,
-            Record::Cancelling(_) | Record::Evicted(_) => {}
+            Record::Head(_)
+            | Record::Spawning(_)
+            | Record::Spawned(_)
+            | Record::Accepted(_)
+            | Record::Cancelling(_)
+            | Record::Evicted(_) => {}
         }
         Ok(())
     }

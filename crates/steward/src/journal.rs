@@ -30,9 +30,10 @@ pub enum JournalError {
 
 impl JournalError {
     fn io(path: &Path, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
-            _ => Self::Io { path: path.to_owned(), source },
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::NoSpace
+        } else {
+            Self::Io { path: path.to_owned(), source }
         }
     }
 }

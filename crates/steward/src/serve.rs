@@ -44,13 +44,12 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
     let ready = store.remove("ready");
     let lock = store.remove("lock");
     let poller = Poller::new()?;
-    let listener = match store.remove("listen") {
-        Some(fd) => UnixListener::from(fd),
-        None => {
-            let listener = dir.bind()?;
-            link.park("listen", &listener)?;
-            listener
-        }
+    let listener = if let Some(kept) = store.remove("listen") {
+        UnixListener::from(kept)
+    } else {
+        let listener = dir.bind()?;
+        link.park("listen", &listener)?;
+        listener
     };
     listener.set_nonblocking(true)?;
     poller.add(&listener, Source::Listener.token(), Interest::Read)?;
@@ -138,15 +137,15 @@ impl Steward {
                 Ok(())
             }
             Some(Source::Replies(key)) => {
-                self.with_shell(key, |shell, host| shell.replies_ready(host));
+                self.with_shell(key, Shell::replies_ready);
                 Ok(())
             }
             Some(Source::Terminal(key)) => {
-                self.with_shell(key, |shell, host| shell.terminal_ready(host));
+                self.with_shell(key, Shell::terminal_ready);
                 Ok(())
             }
             Some(Source::Process(key)) => {
-                self.with_shell(key, |shell, host| shell.process_gone(host));
+                self.with_shell(key, Shell::process_gone);
                 Ok(())
             }
             Some(Source::Output(key, pair)) => {
@@ -154,7 +153,7 @@ impl Steward {
                 Ok(())
             }
             Some(Source::Input(key)) => {
-                self.with_shell(key, |shell, host| shell.input_ready(host));
+                self.with_shell(key, Shell::input_ready);
                 Ok(())
             }
             None => Ok(()),

@@ -235,14 +235,14 @@ impl Shell {
     }
 
     fn head(&self) -> Record {
-        Record::Head(Head {
+        Record::Head(Box::new(Head {
             shell: self.open.shell.clone(),
             open: self.open.clone(),
             next_number: self.next_number,
             state: self.mark.clone(),
             incarnation: self.incarnation,
             spawned: None,
-        })
+        }))
     }
 
     fn set_state(&mut self, state: ShellState) {
@@ -425,9 +425,7 @@ pub(crate) fn journal_fault(error: &JournalError) -> Fault {
 }
 
 pub(crate) fn io_fault(what: &str, error: &io::Error) -> Fault {
-    let code = match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => FaultCode::NoSpace,
-        _ => FaultCode::Unavailable,
-    };
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let code = if full { FaultCode::NoSpace } else { FaultCode::Unavailable };
     Fault::new(code, format!("{what}: {error}"))
 }

@@ -29,19 +29,13 @@ impl Fifo {
         let directory = directory.or_failed("can't make a directory")?;
         let mut bash = PipedBash::start(place, &[])?;
         bash.say(&format!("cd '{}'\n", directory.path().display()))?;
-        Ok(Self {
-            bash,
-            directory,
-            number: 0,
-        })
+        Ok(Self { bash, directory, number: 0 })
     }
 
     fn script(&self, command: &str) -> String {
         let n = self.number;
         let labeller = |label: &str, fifo: &str| {
-            format!(
-                "(while IFS= read -r line; do printf '{label}%s\\n' \"$line\"; done <{fifo}.{n} >>log.{n}) &\n"
-            )
+            format!("(while IFS= read -r line; do printf '{label}%s\\n' \"$line\"; done <{fifo}.{n} >>log.{n}) &\n")
         };
         [
             format!("mkfifo out.{n} err.{n}\n"),
@@ -82,10 +76,7 @@ impl Mechanism for Fifo {
             match self.code()?.as_deref() {
                 Some("0\n") => return Ok(()),
                 Some(code) => {
-                    return Err(Failed::new(format!(
-                        "`true` ended with {}",
-                        code.trim_end()
-                    )));
+                    return Err(Failed::new(format!("`true` ended with {}", code.trim_end())));
                 }
                 None => pause(),
             }
@@ -93,10 +84,7 @@ impl Mechanism for Fifo {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "sleeping is the mechanism that is measured"
-)]
+#[expect(clippy::disallowed_methods, reason = "sleeping is the mechanism that is measured")]
 fn pause() {
     std::thread::sleep(POLL);
 }

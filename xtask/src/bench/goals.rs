@@ -40,23 +40,12 @@ pub(super) fn all(results: &Results) -> Vec<Goal> {
     let mut goals: Vec<_> = results.tables.iter().flat_map(of_latency).collect();
     let throughput = &results.throughput;
     for (text, taken) in [
-        (
-            "`head | cat` into the journal at least 0.8x as fast as `head | cat > file`",
-            throughput.to_journal,
-        ),
-        (
-            "the same with the steward in the place of `cat`",
-            throughput.in_place_of_cat,
-        ),
+        ("`head | cat` into the journal at least 0.8x as fast as `head | cat > file`", throughput.to_journal),
+        ("the same with the steward in the place of `cat`", throughput.in_place_of_cat),
     ] {
         let share = ratio(throughput.to_file, taken);
         let verdict = Verdict::of(share >= LEAST_OF_CAT);
-        goals.push(Goal {
-            text,
-            place: "unpinned",
-            measured: times(share),
-            verdict,
-        });
+        goals.push(Goal { text, place: "unpinned", measured: times(share), verdict });
     }
     let restart = ratio(results.restart.with_exit, results.restart.bare);
     goals.push(Goal {
@@ -85,31 +74,18 @@ pub(super) fn all(results: &Results) -> Vec<Goal> {
 fn of_latency(table: &Table) -> Vec<Goal> {
     let mut goals = Vec::new();
     let mut add = |goal, measured, met| {
-        goals.push(Goal {
-            text: goal,
-            place: table.place,
-            measured,
-            verdict: Verdict::of(met),
-        });
+        goals.push(Goal { text: goal, place: table.place, measured, verdict: Verdict::of(met) });
     };
     let Some(ours) = table.p50(ours::TRUE) else {
         return goals;
     };
     if let Some(pipe) = table.p50(pipe::NAME) {
         let over = ratio(ours, pipe);
-        add(
-            "`true` at most 6x the raw pipe round trip",
-            times(over),
-            over <= MOST_OVER_PIPE,
-        );
+        add("`true` at most 6x the raw pipe round trip", times(over), over <= MOST_OVER_PIPE);
     }
     if let Some(polled) = table.p50(fifo::NAME) {
         let over = ratio(polled, ours);
-        add(
-            "`true` at least 50x faster than the polled FIFOs",
-            times(over),
-            over >= LEAST_OVER_POLLED,
-        );
+        add("`true` at least 50x faster than the polled FIFOs", times(over), over >= LEAST_OVER_POLLED);
     }
     if let Some(directory) = table.p50(ours::DIRECTORY) {
         let added = directory.saturating_sub(ours);
@@ -118,8 +94,7 @@ fn of_latency(table: &Table) -> Vec<Goal> {
     }
     if let Some(same) = table.p50(ours::SAME) {
         let added = same.saturating_sub(ours);
-        let goal =
-            "the same, read strictly: a capture that finds nothing new (`: ; x=same` over `true`)";
+        let goal = "the same, read strictly: a capture that finds nothing new (`: ; x=same` over `true`)";
         add(goal, written(added), added <= MOST_FOR_STATE);
     }
     goals

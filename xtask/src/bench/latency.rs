@@ -41,10 +41,7 @@ pub(super) struct Table {
 impl Table {
     /// The median of a mechanism, if it was measured.
     pub(super) fn p50(&self, name: &str) -> Option<Duration> {
-        self.rows
-            .iter()
-            .find(|row| row.name == name)
-            .map(|row| row.p50)
+        self.rows.iter().find(|row| row.name == name).map(|row| row.p50)
     }
 }
 
@@ -56,11 +53,8 @@ pub(super) fn measure(place: &Place, subjects: &Subjects, effort: Effort) -> Res
     let rounds = effort.choose(6, 4);
     place.take()?;
     let steward = Steward::start(&subjects.steward, place, &subjects.scratch)?;
-    let mut mechanisms: Vec<Box<dyn Mechanism>> = vec![
-        Box::new(Pipe::start(place)?),
-        Box::new(Sentinel::start(place)?),
-        Box::new(Spawn::new(place)),
-    ];
+    let mut mechanisms: Vec<Box<dyn Mechanism>> =
+        vec![Box::new(Pipe::start(place)?), Box::new(Sentinel::start(place)?), Box::new(Spawn::new(place))];
     for ours in Ours::all(&steward)? {
         mechanisms.push(Box::new(ours));
     }
@@ -80,30 +74,13 @@ pub(super) fn measure(place: &Place, subjects: &Subjects, effort: Effort) -> Res
             rounds.push(sample(mechanism.as_mut(), samples).or_failed(format!("`{name}` failed"))?);
         }
     }
-    let rows = mechanisms
-        .iter()
-        .zip(measured)
-        .map(|(mechanism, rounds)| Row {
-            name: mechanism.name(),
-            p50: median(
-                rounds
-                    .iter()
-                    .map(|samples| percentile(samples.clone(), 50))
-                    .collect(),
-            ),
-            p99: median(
-                rounds
-                    .iter()
-                    .map(|samples| percentile(samples.clone(), 99))
-                    .collect(),
-            ),
-            samples: rounds.iter().map(Vec::len).sum(),
-        });
-    Ok(Table {
-        place: place.name,
-        about: place.about,
-        rows: rows.collect(),
-    })
+    let rows = mechanisms.iter().zip(measured).map(|(mechanism, rounds)| Row {
+        name: mechanism.name(),
+        p50: median(rounds.iter().map(|samples| percentile(samples.clone(), 50)).collect()),
+        p99: median(rounds.iter().map(|samples| percentile(samples.clone(), 99)).collect()),
+        samples: rounds.iter().map(Vec::len).sum(),
+    });
+    Ok(Table { place: place.name, about: place.about, rows: rows.collect() })
 }
 
 /// One round of one mechanism. The first few find cold caches left by the one before and aren't counted.

@@ -20,36 +20,18 @@ pub(super) struct Machine {
 impl Machine {
     pub(super) fn look() -> Result<Self> {
         let cpuinfo = read("/proc/cpuinfo")?;
-        let cpus = cpuinfo
-            .lines()
-            .filter(|line| line.starts_with("processor"))
-            .count();
+        let cpus = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
         let memory = read("/proc/meminfo")?;
-        let kib = memory.lines().find_map(|line| {
-            line.strip_prefix("MemTotal:")?
-                .split_whitespace()
-                .next()?
-                .parse()
-                .ok()
-        });
+        let kib =
+            memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
         Ok(Self {
             kernel: read("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            cpu: value_of(&cpuinfo, "model name")
-                .unwrap_or("unknown")
-                .to_owned(),
+            cpu: value_of(&cpuinfo, "model name").unwrap_or("unknown").to_owned(),
             cpus,
             memory_gib: (kib.unwrap_or(0_u64) + (1 << 19)) >> 20,
-            bash: output(Command::new("bash").args(["-c", "echo $BASH_VERSION"]))?
-                .trim()
-                .to_owned(),
-            date: output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?
-                .trim()
-                .to_owned(),
-            load: read("/proc/loadavg")?
-                .split(' ')
-                .next()
-                .unwrap_or("unknown")
-                .to_owned(),
+            bash: output(Command::new("bash").args(["-c", "echo $BASH_VERSION"]))?.trim().to_owned(),
+            date: output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim().to_owned(),
+            load: read("/proc/loadavg")?.split(' ').next().unwrap_or("unknown").to_owned(),
         })
     }
 }

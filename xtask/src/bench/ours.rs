@@ -34,14 +34,7 @@ pub(super) struct Ours {
 impl Ours {
     /// Each kind of command in a shell of its own, so that what one leaves behind isn't the other's cost.
     pub(super) fn all(steward: &Steward) -> Result<Vec<Self>> {
-        let open = |(name, shell, text, samples)| {
-            Ok(Self {
-                name,
-                text,
-                samples,
-                shell: steward.shell(shell)?,
-            })
-        };
+        let open = |(name, shell, text, samples)| Ok(Self { name, text, samples, shell: steward.shell(shell)? });
         COMMANDS.into_iter().map(open).collect()
     }
 }

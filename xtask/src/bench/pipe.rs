@@ -18,15 +18,8 @@ impl Pipe {
     pub(super) fn start(place: &Place) -> Result<Self> {
         let program = std::env::current_exe().or_failed("can't find this program")?;
         let mut command = Command::new(program);
-        command
-            .arg("bench-echo")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = place.beside(|| {
-            command
-                .spawn()
-                .or_failed("can't start the far end of the pipe")
-        })?;
+        command.arg("bench-echo").stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = place.beside(|| command.spawn().or_failed("can't start the far end of the pipe"))?;
         let to = child.stdin.take().or_failed("the far end has no input")?;
         let from = child.stdout.take().or_failed("the far end has no output")?;
         Ok(Self { child, to, from })
@@ -45,9 +38,7 @@ impl Mechanism for Pipe {
     fn once(&mut self) -> Result {
         let mut byte = [0];
         self.to.write_all(b"x").or_failed("the far end is gone")?;
-        self.from
-            .read_exact(&mut byte)
-            .or_failed("the far end is gone")
+        self.from.read_exact(&mut byte).or_failed("the far end is gone")
     }
 }
 

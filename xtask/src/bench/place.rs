@@ -20,12 +20,7 @@ impl Place {
         let free = Self::unpinned()?;
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| free.client.is_set(*cpu));
         let first = only(cpus.next().or_failed("no CPU to run on")?);
-        let together = Self {
-            name: "one CPU",
-            about: "everything on the same",
-            client: first,
-            other_side: first,
-        };
+        let together = Self { name: "one CPU", about: "everything on the same", client: first, other_side: first };
         let mut places = Vec::new();
         match cpus.next() {
             Some(second) => places.push(Self {
@@ -43,12 +38,7 @@ impl Place {
     /// Wherever we may run now; so to be called before any other place has been taken.
     pub(super) fn unpinned() -> Result<Self> {
         let free = sched_getaffinity(None).or_failed("can't see which CPUs there are")?;
-        Ok(Self {
-            name: "unpinned",
-            about: "as the scheduler likes",
-            client: free,
-            other_side: free,
-        })
+        Ok(Self { name: "unpinned", about: "as the scheduler likes", client: free, other_side: free })
     }
 
     /// Makes this thread the client's side.

@@ -35,12 +35,7 @@ pub(super) fn markdown(results: &Results) -> String {
     let parts = [
         heading(results),
         goals(results),
-        results
-            .tables
-            .iter()
-            .map(latency)
-            .collect::<Vec<_>>()
-            .join("\n"),
+        results.tables.iter().map(latency).collect::<Vec<_>>().join("\n"),
         throughput(&results.throughput),
         restart(&results.restart),
         startup(&results.startup),
@@ -50,19 +45,8 @@ pub(super) fn markdown(results: &Results) -> String {
 }
 
 fn heading(results: &Results) -> String {
-    let Machine {
-        kernel,
-        cpu,
-        cpus,
-        memory_gib,
-        bash,
-        date,
-        load,
-    } = &results.machine;
-    let again = results.effort.choose(
-        "cargo xtask bench shell",
-        "cargo xtask bench shell --quick --write",
-    );
+    let Machine { kernel, cpu, cpus, memory_gib, bash, date, load } = &results.machine;
+    let again = results.effort.choose("cargo xtask bench shell", "cargo xtask bench shell --quick --write");
     format!(
         "# Benchmarks\n\n\
          Written by `{again}` on {date}; run it again rather than compare with other machines.\n\n\
@@ -76,17 +60,9 @@ fn goals(results: &Results) -> String {
             Verdict::Met => "yes",
             Verdict::Missed => "**no**",
         };
-        vec![
-            goal.text.to_owned(),
-            goal.place.to_owned(),
-            goal.measured,
-            verdict.to_owned(),
-        ]
+        vec![goal.text.to_owned(), goal.place.to_owned(), goal.measured, verdict.to_owned()]
     });
-    let table = table(
-        &["goal", "where", "measured", "met in this run"],
-        &rows.collect::<Vec<_>>(),
-    );
+    let table = table(&["goal", "where", "measured", "met in this run"], &rows.collect::<Vec<_>>());
     format!("## Goals\n\n{table}")
 }
 
@@ -94,41 +70,21 @@ fn latency(table: &Table) -> String {
     let floor = table.p50(pipe::NAME);
     let rows = table.rows.iter().map(|row| {
         let over = floor.map_or_else(String::new, |floor| times(ratio(row.p50, floor)));
-        vec![
-            row.name.to_owned(),
-            written(row.p50),
-            written(row.p99),
-            over,
-            row.samples.to_string(),
-        ]
+        vec![row.name.to_owned(), written(row.p50), written(row.p99), over, row.samples.to_string()]
     });
-    let rows = self::table(
-        &["mechanism", "p50", "p99", "p50 to pipe", "samples"],
-        &rows.collect::<Vec<_>>(),
-    );
+    let rows = self::table(&["mechanism", "p50", "p99", "p50 to pipe", "samples"], &rows.collect::<Vec<_>>());
     format!("## One `true`, {}: {}\n\n{rows}", table.place, table.about)
 }
 
 fn throughput(throughput: &Throughput) -> String {
     let row = |name: &str, taken| {
         let share = times(ratio(throughput.to_file, taken));
-        vec![
-            name.to_owned(),
-            written(taken),
-            format!("{:.0} MiB/s", throughput.rate(taken)),
-            share,
-        ]
+        vec![name.to_owned(), written(taken), format!("{:.0} MiB/s", throughput.rate(taken)), share]
     };
     let rows = [
         row("`head | cat > file`", throughput.to_file),
-        row(
-            "**ours**, `head | cat` into the journal",
-            throughput.to_journal,
-        ),
-        row(
-            "**ours**, `head` into the journal",
-            throughput.in_place_of_cat,
-        ),
+        row("**ours**, `head | cat` into the journal", throughput.to_journal),
+        row("**ours**, `head` into the journal", throughput.in_place_of_cat),
     ];
     let table = table(&["", "time", "rate", "to `cat > file`"], &rows);
     let size = throughput.mebibytes;
@@ -139,26 +95,11 @@ fn throughput(throughput: &Throughput) -> String {
 }
 
 fn restart(restart: &Restart) -> String {
-    let row = |name: &str, taken| {
-        vec![
-            name.to_owned(),
-            written(taken),
-            times(ratio(taken, restart.bare)),
-        ]
-    };
+    let row = |name: &str, taken| vec![name.to_owned(), written(taken), times(ratio(taken, restart.bare))];
     let rows = vec![
-        row(
-            "bare `bash --norc --noprofile -i`, spawn to first answer",
-            restart.bare,
-        ),
-        row(
-            "**ours**, reply to `exit 0` until reply to `true`, less a plain `true`",
-            restart.restored,
-        ),
-        row(
-            "**ours**, the same from sending `exit 0` on, less two plain `true`",
-            restart.with_exit,
-        ),
+        row("bare `bash --norc --noprofile -i`, spawn to first answer", restart.bare),
+        row("**ours**, reply to `exit 0` until reply to `true`, less a plain `true`", restart.restored),
+        row("**ours**, the same from sending `exit 0` on, less two plain `true`", restart.with_exit),
     ];
     let table = table(&["", "p50", "to bare bash"], &rows);
     let samples = restart.samples;
@@ -175,29 +116,11 @@ fn startup(builds: &[Startup]) -> String {
         let kib = |kib: u32| format!("{kib} KiB");
         let samples = build.samples.to_string();
         let resident = [kib(build.steward), kib(build.keeper)];
-        [
-            vec![
-                build.build.to_owned(),
-                written(build.p50),
-                written(build.p99),
-                samples,
-            ],
-            resident.to_vec(),
-        ]
-        .concat()
+        [vec![build.build.to_owned(), written(build.p50), written(build.p99), samples], resident.to_vec()].concat()
     });
-    let columns = [
-        "build",
-        "start p50",
-        "p99",
-        "samples",
-        "steward resident",
-        "keeper resident",
-    ];
+    let columns = ["build", "start p50", "p99", "samples", "steward resident", "keeper resident"];
     let table = table(&columns, &rows.collect::<Vec<_>>());
-    format!(
-        "## Starting a steward\n\n`steward start` over a fresh directory until it returns, no shell.\n\n{table}"
-    )
+    format!("## Starting a steward\n\n`steward start` over a fresh directory until it returns, no shell.\n\n{table}")
 }
 
 /// A markdown table that is also readable as text.
@@ -205,10 +128,7 @@ fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     // A bar ends a cell even inside backticks.
     let escaped = |cells: Vec<&str>| cells.iter().map(|cell| cell.replace('|', r"\|")).collect();
     let mut lines: Vec<Vec<String>> = vec![escaped(columns.to_vec())];
-    lines.extend(
-        rows.iter()
-            .map(|row| escaped(row.iter().map(String::as_str).collect())),
-    );
+    lines.extend(rows.iter().map(|row| escaped(row.iter().map(String::as_str).collect())));
     let width = |column: usize| {
         let cells = lines.iter().filter_map(|line| line.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
@@ -217,10 +137,7 @@ fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     let mut text: Vec<_> = lines
         .iter()
         .map(|line| {
-            let cells = line
-                .iter()
-                .zip(&widths)
-                .map(|(cell, width)| format!("{cell:width$}"));
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
             format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
         })
         .collect();

@@ -31,8 +31,7 @@ pub(super) fn measure(subjects: &Subjects, effort: Effort) -> Result<Restart> {
     let mut shell = steward.shell("restart")?;
     shell.run(STATE)?;
     eprintln!("restart: {samples} times");
-    let (mut plain, mut restored, mut with_exit, mut bare) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut restored, mut with_exit, mut bare) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..samples {
         plain.push(timed(|| shell.run("true").map(drop))?);
         let begun = Instant::now();
@@ -42,14 +41,9 @@ pub(super) fn measure(subjects: &Subjects, effort: Effort) -> Result<Restart> {
         bare.push(bare_bash(place)?);
     }
     // It really is the same state, not just some shell.
-    let kept = shell
-        .run("echo $plain_20 $exported_20; umask; g function")?
-        .stdout;
+    let kept = shell.run("echo $plain_20 $exported_20; umask; g function")?.stdout;
     if kept != b"value 20 value 20\n0027\nfunction\n" {
-        return Err(Failed::new(format!(
-            "the restored shell said `{}`",
-            kept.escape_ascii()
-        )));
+        return Err(Failed::new(format!("the restored shell said `{}`", kept.escape_ascii())));
     }
     let plain = median(plain);
     Ok(Restart {
@@ -61,16 +55,8 @@ pub(super) fn measure(subjects: &Subjects, effort: Effort) -> Result<Restart> {
 }
 
 fn end(shell: &mut Shell) -> Result {
-    let ending = shell
-        .run("exit 0")?
-        .info
-        .ending
-        .or_failed("`exit 0` has not ended")?;
-    if ending.shell_exited {
-        Ok(())
-    } else {
-        Err(Failed::new("`exit 0` did not end the shell"))
-    }
+    let ending = shell.run("exit 0")?.info.ending.or_failed("`exit 0` has not ended")?;
+    if ending.shell_exited { Ok(()) } else { Err(Failed::new("`exit 0` did not end the shell")) }
 }
 
 /// Ending it is not part of the time.

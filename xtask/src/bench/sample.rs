@@ -52,10 +52,7 @@ mod tests {
         let samples: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
         assert_eq!(median(samples.clone()), Duration::from_micros(100));
         assert_eq!(percentile(samples, 99), Duration::from_micros(198));
-        assert_eq!(
-            percentile(vec![Duration::from_secs(1)], 99),
-            Duration::from_secs(1)
-        );
+        assert_eq!(percentile(vec![Duration::from_secs(1)], 99), Duration::from_secs(1));
         assert_eq!(median(Vec::new()), Duration::ZERO);
     }
 

@@ -14,9 +14,7 @@ pub(super) struct Sentinel {
 
 impl Sentinel {
     pub(super) fn start(place: &Place) -> Result<Self> {
-        Ok(Self {
-            bash: PipedBash::start(place, &[])?,
-        })
+        Ok(Self { bash: PipedBash::start(place, &[])? })
     }
 }
 

@@ -29,19 +29,9 @@ impl Mechanism for Spawn {
     /// Between two CPUs the hop over and back is part of it: some ten microseconds of more than a thousand.
     fn once(&mut self) -> Result {
         let mut command = Command::new("bash");
-        command
-            .args(["-c", "true"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        let mut child = self
-            .place
-            .beside(|| command.spawn().or_failed("can't start `bash`"))?;
+        command.args(["-c", "true"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = self.place.beside(|| command.spawn().or_failed("can't start `bash`"))?;
         let status = child.wait().or_failed("can't wait for `bash`")?;
-        if status.success() {
-            Ok(())
-        } else {
-            Err(Failed::new(format!("`true` failed ({status})")))
-        }
+        if status.success() { Ok(()) } else { Err(Failed::new(format!("`true` failed ({status})"))) }
     }
 }

@@ -24,12 +24,7 @@ pub(super) struct Startup {
 pub(super) fn measure(subjects: &Subjects, effort: Effort) -> Result<Vec<Startup>> {
     let samples = effort.choose(40, 10);
     let mut builds = vec![Measured::new("release", &subjects.steward)];
-    builds.extend(
-        subjects
-            .static_steward
-            .as_ref()
-            .map(|path| Measured::new("static (`dist`, musl)", path)),
-    );
+    builds.extend(subjects.static_steward.as_ref().map(|path| Measured::new("static (`dist`, musl)", path)));
     eprintln!("startup: {samples} times");
     for _ in 0..samples {
         for build in &mut builds {
@@ -57,12 +52,7 @@ struct Measured<'a> {
 
 impl<'a> Measured<'a> {
     fn new(name: &'static str, program: &'a Path) -> Self {
-        Self {
-            name,
-            program,
-            taken: Vec::new(),
-            resident: (0, 0),
-        }
+        Self { name, program, taken: Vec::new(), resident: (0, 0) }
     }
 
     fn once(&mut self, scratch: &Path) -> Result {
@@ -80,8 +70,7 @@ impl<'a> Measured<'a> {
 
 /// `VmRSS` of a process: what it has in memory, pages of its program included.
 fn resident(pid: u32) -> Result<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))
-        .or_failed(format!("process {pid} is gone"))?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).or_failed(format!("process {pid} is gone"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.or_failed(format!("process {pid} does not say what it has in memory"))

@@ -25,22 +25,14 @@ impl Steward {
 
     /// A directory for a steward that is not started yet.
     pub(super) fn not_started(scratch: &Path) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("steward-")
-            .tempdir_in(scratch);
-        Ok(Self {
-            directory: directory.or_failed("can't make a directory")?,
-        })
+        let directory = tempfile::Builder::new().prefix("steward-").tempdir_in(scratch);
+        Ok(Self { directory: directory.or_failed("can't make a directory")? })
     }
 
     /// What starts it; ends when clients can connect.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command
-            .arg("start")
-            .arg("--dir")
-            .arg(self.path())
-            .stdin(Stdio::null());
+        command.arg("start").arg("--dir").arg(self.path()).stdin(Stdio::null());
         command
     }
 
@@ -75,30 +67,16 @@ pub(super) struct Shell {
 impl Shell {
     fn open(mut client: Client, name: &str, cwd: &Path) -> Result<Self> {
         let id = ShellId::parse(name).or_failed("not a name for a shell")?;
-        let env = [
-            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
-            ("HOME", "/"),
-            ("LANG", "C.UTF-8"),
-            ("TERM", "xterm"),
-        ];
+        let env = [("PATH", "/usr/local/bin:/usr/bin:/bin"), ("HOME", "/"), ("LANG", "C.UTF-8"), ("TERM", "xterm")];
         let open = OpenShell {
             shell: id.clone(),
             program: Program::Bash,
-            env: env
-                .iter()
-                .map(|(name, value)| (Bytes::from(name), Bytes::from(value)))
-                .collect(),
+            env: env.iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
             cwd: Bytes::from(cwd.as_os_str().as_encoded_bytes()),
             state: None,
         };
-        client
-            .request(&Request::OpenShell(Box::new(open)))
-            .or_failed("can't open a shell")?;
-        Ok(Self {
-            client,
-            id,
-            number: 0,
-        })
+        client.request(&Request::OpenShell(Box::new(open))).or_failed("can't open a shell")?;
+        Ok(Self { client, id, number: 0 })
     }
 
     pub(super) fn client(&mut self) -> &mut Client {
@@ -108,18 +86,14 @@ impl Shell {
     /// A command that nobody has run yet.
     pub(super) fn command(&mut self, text: &str) -> Result<Exec> {
         self.number += 1;
-        let id = CommandId::parse(&format!("{}-{}", self.id, self.number))
-            .or_failed("not a name for a command")?;
+        let id = CommandId::parse(&format!("{}-{}", self.id, self.number)).or_failed("not a name for a command")?;
         Ok(Exec::new(self.id.clone(), id, text))
     }
 
     /// Runs a command that must succeed, and waits for its end.
     pub(super) fn run(&mut self, text: &str) -> Result<Outcome> {
         let exec = self.command(text)?;
-        let outcome = self
-            .client
-            .exec(exec)
-            .or_failed(format!("can't run `{text}`"))?;
+        let outcome = self.client.exec(exec).or_failed(format!("can't run `{text}`"))?;
         match &outcome.info.ending {
             Some(ending) if ending.exit_code == Some(0) => Ok(outcome),
             ending => Err(Failed::new(format!("`{text}` ended as {ending:?}"))),
@@ -128,9 +102,6 @@ impl Shell {
 
     /// Ends the shell; its journal goes with it.
     pub(super) fn close(mut self) -> Result {
-        self.client
-            .request(&Request::CloseShell(self.id))
-            .or_failed("can't close a shell")
-            .map(drop)
+        self.client.request(&Request::CloseShell(self.id)).or_failed("can't close a shell").map(drop)
     }
 }

@@ -36,11 +36,7 @@ const BEHIND_EVERYTHING: u64 = u64::MAX;
 pub(super) fn measure(subjects: &Subjects, effort: Effort) -> Result<Throughput> {
     let mebibytes = effort.choose(1024, 128);
     let steward = Steward::start(&subjects.steward, &Place::unpinned()?, &subjects.scratch)?;
-    let bench = Bench {
-        subjects,
-        steward,
-        mebibytes,
-    };
+    let bench = Bench { subjects, steward, mebibytes };
     let (mut to_file, mut to_journal, mut in_place_of_cat) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
         eprintln!("throughput: round {round} of {ROUNDS}");
@@ -90,15 +86,10 @@ impl Bench<'_> {
         let begun = Instant::now();
         let request = Request::Exec(Box::new(exec));
         let client = shell.client();
-        client
-            .request(&request)
-            .or_failed("can't run the generator")?;
+        client.request(&request).or_failed("can't run the generator")?;
         let info = client.follow_from(&id, BEHIND_EVERYTHING, false, &mut drop);
         let taken = begun.elapsed();
-        whole(
-            info.or_failed("the generator is lost")?.stdout_bytes,
-            self.mebibytes,
-        )?;
+        whole(info.or_failed("the generator is lost")?.stdout_bytes, self.mebibytes)?;
         shell.close()?;
         Ok(taken)
     }
@@ -112,11 +103,5 @@ impl Bench<'_> {
 
 fn whole(bytes: u64, mebibytes: u32) -> Result {
     let want = u64::from(mebibytes) << 20;
-    if bytes == want {
-        Ok(())
-    } else {
-        Err(Failed::new(format!(
-            "{bytes} bytes arrived instead of {want}"
-        )))
-    }
+    if bytes == want { Ok(()) } else { Err(Failed::new(format!("{bytes} bytes arrived instead of {want}"))) }
 }

@@ -26,28 +26,16 @@ impl Tmux {
             return Ok(None);
         }
         // Not beside the others: a socket's path must be short, and that of a build directory may not be.
-        let directory = tempfile::Builder::new()
-            .prefix("tmux-")
-            .tempdir()
-            .or_failed("can't make a directory")?;
-        let tmux = Self {
-            directory,
-            number: 0,
-        };
+        let directory = tempfile::Builder::new().prefix("tmux-").tempdir().or_failed("can't make a directory")?;
+        let tmux = Self { directory, number: 0 };
         let shell = "exec bash --norc --noprofile";
-        place.beside(|| {
-            cargo::run(&mut tmux.call(&["new-session", "-d", "-x", "120", "-y", "40", shell]))
-        })?;
+        place.beside(|| cargo::run(&mut tmux.call(&["new-session", "-d", "-x", "120", "-y", "40", shell])))?;
         Ok(Some(tmux))
     }
 
     fn call(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("tmux");
-        command
-            .arg("-S")
-            .arg(self.directory.path().join("socket"))
-            .args(["-f", "/dev/null"])
-            .args(arguments);
+        command.arg("-S").arg(self.directory.path().join("socket")).args(["-f", "/dev/null"]).args(arguments);
         command.env_remove("TMUX");
         command
     }

@@ -18,10 +18,7 @@ enum May {
 const RULES: [(&str, May); 5] = [
     ("stead-model", May::DependOn(&[])),
     ("stead-term", May::DependOn(&["stead-model"])),
-    (
-        "stead-steward",
-        May::DependOn(&["stead-model", "stead-term"]),
-    ),
+    ("stead-steward", May::DependOn(&["stead-model", "stead-term"])),
     ("stead", May::DependOnAnything),
     ("xtask", May::DependOnAnything),
 ];
@@ -35,34 +32,16 @@ const MAY_BE_UNSAFE: &str = "stead-term";
 
 pub(super) fn check(workspace: &Workspace) -> Result<String> {
     let mut broken = wrong_directions(&workspace.packages);
-    let tree = [
-        "tree",
-        "--package",
-        PURE,
-        "--edges",
-        "normal",
-        "--prefix",
-        "none",
-        "--format",
-        "{p}",
-    ];
+    let tree = ["tree", "--package", PURE, "--edges", "normal", "--prefix", "none", "--format", "{p}"];
     broken.extend(worldly_packages(&output(&mut workspace.cargo(&tree))?));
     let mut files = 0;
-    for package in workspace
-        .packages
-        .iter()
-        .filter(|package| package.name != MAY_BE_UNSAFE)
-    {
+    for package in workspace.packages.iter().filter(|package| package.name != MAY_BE_UNSAFE) {
         for file in rust_files(&package.directory)? {
-            let text =
-                fs::read_to_string(&file).or_failed(format!("can't read `{}`", file.display()))?;
+            let text = fs::read_to_string(&file).or_failed(format!("can't read `{}`", file.display()))?;
             files += 1;
             if let Some(line) = source::line_of_word(&text, "unsafe") {
                 let file = file.strip_prefix(&workspace.root).unwrap_or(&file);
-                broken.push(format!(
-                    "`{}:{line}` has `unsafe`, which belongs in `{MAY_BE_UNSAFE}`",
-                    file.display()
-                ));
+                broken.push(format!("`{}:{line}` has `unsafe`, which belongs in `{MAY_BE_UNSAFE}`", file.display()));
             }
         }
     }
@@ -79,10 +58,7 @@ fn wrong_directions(packages: &[Package]) -> Vec<String> {
     let mut broken = Vec::new();
     for package in packages {
         let Some((_, may)) = RULES.iter().find(|(name, _)| *name == package.name) else {
-            broken.push(format!(
-                "`{}` has no rule; say in xtask what it may depend on",
-                package.name
-            ));
+            broken.push(format!("`{}` has no rule; say in xtask what it may depend on", package.name));
             continue;
         };
         let May::DependOn(allowed) = may else {
@@ -104,10 +80,7 @@ fn worldly_packages(tree: &str) -> Vec<String> {
     let mut found: Vec<_> = names.filter(|name| WORLDLY.contains(name)).collect();
     found.sort_unstable();
     found.dedup();
-    found
-        .into_iter()
-        .map(|name| format!("`{PURE}` must not depend on `{name}`, not even through others"))
-        .collect()
+    found.into_iter().map(|name| format!("`{PURE}` must not depend on `{name}`, not even through others")).collect()
 }
 
 fn rust_files(directory: &Path) -> Result<Vec<PathBuf>> {
@@ -130,11 +103,7 @@ mod tests {
 
     fn package(name: &str, dependencies: &[&str]) -> Package {
         let dependencies = dependencies.iter().map(|name| (*name).to_owned()).collect();
-        Package {
-            name: name.to_owned(),
-            directory: PathBuf::new(),
-            dependencies,
-        }
+        Package { name: name.to_owned(), directory: PathBuf::new(), dependencies }
     }
 
     #[test]
@@ -146,11 +115,7 @@ mod tests {
             package("stead", &["stead-steward"]),
         ];
         assert_eq!(wrong_directions(&good), Vec::<String>::new());
-        let bad = [
-            package("stead-model", &["stead-term"]),
-            package("stead-term", &[]),
-            package("extra", &[]),
-        ];
+        let bad = [package("stead-model", &["stead-term"]), package("stead-term", &[]), package("extra", &[])];
         let said = [
             "`stead-model` must not depend on `stead-term`",
             "`extra` has no rule; say in xtask what it may depend on",
@@ -165,9 +130,6 @@ mod tests {
             Vec::<String>::new()
         );
         let said = ["`stead-model` must not depend on `libc`, not even through others"];
-        assert_eq!(
-            worldly_packages("stead-model v0.1.0\nmio v1.0.0\nlibc v0.2.1\nlibc v0.2.1 (*)\n"),
-            said
-        );
+        assert_eq!(worldly_packages("stead-model v0.1.0\nmio v1.0.0\nlibc v0.2.1\nlibc v0.2.1 (*)\n"), said);
     }
 }

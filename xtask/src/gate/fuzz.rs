@@ -23,23 +23,13 @@ pub(super) fn smoke(workspace: &Workspace) -> Result<String> {
     let list = output(&mut nightly(workspace, &["fuzz", "list"]))?;
     let targets: Vec<_> = list.split_whitespace().collect();
     for target in &targets {
-        cargo::run(&mut nightly(
-            workspace,
-            &["fuzz", "run", target, "--", RUNS],
-        ))?;
+        cargo::run(&mut nightly(workspace, &["fuzz", "run", target, "--", RUNS]))?;
     }
-    Ok(format!(
-        "{} targets built and run: {}",
-        targets.len(),
-        targets.join(", ")
-    ))
+    Ok(format!("{} targets built and run: {}", targets.len(), targets.join(", ")))
 }
 
 fn nightly(workspace: &Workspace, arguments: &[&str]) -> Command {
     let mut command = Command::new("rustup");
-    command
-        .args(["run", "nightly", "cargo"])
-        .args(arguments)
-        .current_dir(&workspace.root);
+    command.args(["run", "nightly", "cargo"]).args(arguments).current_dir(&workspace.root);
     command
 }

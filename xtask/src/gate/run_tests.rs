@@ -22,17 +22,8 @@ pub(super) fn run(workspace: &Workspace, static_steward: &Path, depth: Depth) ->
         return Ok("all passed; the counts are in the summary above".to_owned());
     }
     println!("   no `cargo-nextest` here; using `cargo test`");
-    let counts = cargo_test(&mut with_settings(&[
-        "test",
-        "--workspace",
-        "--lib",
-        "--bins",
-        "--tests",
-    ]))?;
-    Ok(format!(
-        "{} passed, {} ignored",
-        counts.passed, counts.ignored
-    ))
+    let counts = cargo_test(&mut with_settings(&["test", "--workspace", "--lib", "--bins", "--tests"]))?;
+    Ok(format!("{} passed, {} ignored", counts.passed, counts.ignored))
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,10 +40,7 @@ impl Counts {
         };
         let result = result.split_once(". ").map_or(result, |(_, counts)| counts);
         for part in result.split("; ") {
-            match part
-                .split_once(' ')
-                .map(|(count, what)| (count.parse::<u64>(), what))
-            {
+            match part.split_once(' ').map(|(count, what)| (count.parse::<u64>(), what)) {
                 Some((Ok(count), "passed")) => self.passed += count,
                 Some((Ok(count), "ignored")) => self.ignored += count,
                 _ => {}
@@ -64,10 +52,7 @@ impl Counts {
 /// `cargo test` counts per program only, so we add up, passing on what it says.
 fn cargo_test(command: &mut Command) -> Result<Counts> {
     let name = line(command);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .spawn()
-        .or_failed(format!("can't run `{name}`"))?;
+    let mut child = command.stdout(Stdio::piped()).spawn().or_failed(format!("can't run `{name}`"))?;
     let mut counts = Counts::default();
     if let Some(stdout) = child.stdout.take() {
         for line in BufReader::new(stdout).lines() {
@@ -77,11 +62,7 @@ fn cargo_test(command: &mut Command) -> Result<Counts> {
         }
     }
     let status = child.wait().or_failed(format!("can't wait for `{name}`"))?;
-    if status.success() {
-        Ok(counts)
-    } else {
-        Err(Failed::new(format!("`{name}` failed ({status})")))
-    }
+    if status.success() { Ok(counts) } else { Err(Failed::new(format!("`{name}` failed ({status})"))) }
 }
 
 #[cfg(test)]
@@ -94,12 +75,6 @@ mod tests {
         counts.add("running 3 tests");
         counts.add("test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s");
         counts.add("test result: ok. 40 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s");
-        assert_eq!(
-            counts,
-            Counts {
-                passed: 42,
-                ignored: 1
-            }
-        );
+        assert_eq!(counts, Counts { passed: 42, ignored: 1 });
     }
 }

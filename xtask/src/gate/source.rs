@@ -19,20 +19,9 @@ pub(super) fn line_of_word(source: &str, word: &str) -> Option<usize> {
             let (found, behind) = rest.split_at(end);
             if found == word {
                 let before = source.len() - rest.len();
-                return Some(
-                    source
-                        .bytes()
-                        .take(before)
-                        .filter(|byte| *byte == b'\n')
-                        .count()
-                        + 1,
-                );
+                return Some(source.bytes().take(before).filter(|byte| *byte == b'\n').count() + 1);
             }
-            let raw = if matches!(found, "r" | "br" | "cr") {
-                raw_string(behind)
-            } else {
-                0
-            };
+            let raw = if matches!(found, "r" | "br" | "cr") { raw_string(behind) } else { 0 };
             end + raw
         } else {
             first.len_utf8()
@@ -84,9 +73,7 @@ fn raw_string(text: &str) -> usize {
         return 0;
     };
     let close = format!("\"{}", "#".repeat(hashes));
-    inner
-        .find(&close)
-        .map_or(text.len(), |at| hashes + 1 + at + close.len())
+    inner.find(&close).map_or(text.len(), |at| hashes + 1 + at + close.len())
 }
 
 /// `'a'` and `'\n'` are passed over whole, of `'a` only the quote: the rest reads as a word, which no lifetime of ours
@@ -96,9 +83,7 @@ fn character_or_lifetime(text: &str) -> usize {
     match characters.next() {
         Some((_, '\\')) => {
             characters.next();
-            characters
-                .find(|(_, c)| *c == '\'')
-                .map_or(text.len(), |(at, _)| at + 1)
+            characters.find(|(_, c)| *c == '\'').map_or(text.len(), |(at, _)| at + 1)
         }
         Some(_) => match characters.next() {
             Some((at, '\'')) => at + 1,
@@ -136,10 +121,7 @@ mod tests {
         check("// unsafe\n/// unsafe\n//! unsafe", None);
         check("/* unsafe /* unsafe */ unsafe */", None);
         check("let a = \"unsafe \\\" unsafe\";", None);
-        check(
-            "let a = r##\"unsafe \"# unsafe\"##; let b = br\"unsafe\";",
-            None,
-        );
+        check("let a = r##\"unsafe \"# unsafe\"##; let b = br\"unsafe\";", None);
         check("#![expect(unsafe_code, reason = \"unsafe\")]", None);
         check("let not_unsafe = 'u';", None);
         check("let r#type = b\"unsafe\"; let s = \"\u{e4} unsafe\";", None);

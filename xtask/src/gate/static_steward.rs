@@ -17,12 +17,7 @@ pub(crate) struct Built {
 
 impl fmt::Display for Built {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "static, {} KiB of at most {} KiB",
-            self.size.div_ceil(1 << 10),
-            LARGEST >> 10
-        )
+        write!(f, "static, {} KiB of at most {} KiB", self.size.div_ceil(1 << 10), LARGEST >> 10)
     }
 }
 
@@ -32,31 +27,15 @@ pub(crate) fn target() -> String {
 
 pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
     let target = target();
-    let arguments = [
-        "build",
-        "--profile",
-        "dist",
-        "--target",
-        &target,
-        "--package",
-        "stead-steward",
-    ];
+    let arguments = ["build", "--profile", "dist", "--target", &target, "--package", "stead-steward"];
     cargo::run(&mut workspace.cargo(&arguments))?;
     let path = workspace.target.join(&target).join("dist/steward");
-    let size = fs::metadata(&path)
-        .or_failed(format!("no `{}` after the build", path.display()))?
-        .len();
+    let size = fs::metadata(&path).or_failed(format!("no `{}` after the build", path.display()))?.len();
     if !is_static(&path)? {
-        return Err(Failed::new(format!(
-            "`{}` asks for a dynamic loader",
-            path.display()
-        )));
+        return Err(Failed::new(format!("`{}` asks for a dynamic loader", path.display())));
     }
     if size > LARGEST {
-        return Err(Failed::new(format!(
-            "`{}` has {size} bytes, more than {LARGEST}",
-            path.display()
-        )));
+        return Err(Failed::new(format!("`{}` has {size} bytes, more than {LARGEST}", path.display())));
     }
     Ok(Built { path, size })
 }
@@ -64,21 +43,14 @@ pub(crate) fn build(workspace: &Workspace) -> Result<Built> {
 /// Whether a program runs without a dynamic loader.
 pub(crate) fn is_static(program: &Path) -> Result<bool> {
     let bytes = fs::read(program).or_failed(format!("can't read `{}`", program.display()))?;
-    let asks = asks_for_loader(&bytes).or_failed(format!(
-        "`{}` is not a 64-bit ELF program",
-        program.display()
-    ))?;
+    let asks = asks_for_loader(&bytes).or_failed(format!("`{}` is not a 64-bit ELF program", program.display()))?;
     Ok(!asks)
 }
 
 /// Looks for a `PT_INTERP` among the program headers (elf(5)).
 fn asks_for_loader(elf: &[u8]) -> Option<bool> {
     const PT_INTERP: u32 = 3;
-    let half = |at: usize| {
-        Some(usize::from(u16::from_le_bytes(
-            elf.get(at..at + 2)?.try_into().ok()?,
-        )))
-    };
+    let half = |at: usize| Some(usize::from(u16::from_le_bytes(elf.get(at..at + 2)?.try_into().ok()?)));
     if elf.get(..6)? != b"\x7fELF\x02\x01" {
         return None;
     }

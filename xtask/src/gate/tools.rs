@@ -21,31 +21,11 @@ struct Tool {
 }
 
 const TOOLS: [Tool; 5] = [
-    Tool {
-        program: "bash",
-        package: "bash",
-        linked: Linked::Anyhow,
-    },
-    Tool {
-        program: "dash",
-        package: "dash",
-        linked: Linked::Anyhow,
-    },
-    Tool {
-        program: "busybox",
-        package: "busybox-static",
-        linked: Linked::Statically,
-    },
-    Tool {
-        program: "tmux",
-        package: "tmux",
-        linked: Linked::Anyhow,
-    },
-    Tool {
-        program: "ps",
-        package: "procps",
-        linked: Linked::Anyhow,
-    },
+    Tool { program: "bash", package: "bash", linked: Linked::Anyhow },
+    Tool { program: "dash", package: "dash", linked: Linked::Anyhow },
+    Tool { program: "busybox", package: "busybox-static", linked: Linked::Statically },
+    Tool { program: "tmux", package: "tmux", linked: Linked::Anyhow },
+    Tool { program: "ps", package: "procps", linked: Linked::Anyhow },
 ];
 
 pub(super) fn provide() -> Result<String> {
@@ -58,18 +38,13 @@ pub(super) fn provide() -> Result<String> {
     if target_is_missing {
         let mut rustup = Command::new("rustup");
         rustup.args(["target", "add", &target]);
-        run(&mut rustup).or_failed(format!(
-            "the standard library for `{target}` is missing; install it"
-        ))?;
+        run(&mut rustup).or_failed(format!("the standard library for `{target}` is missing; install it"))?;
     }
     let mut installed = missing;
     installed.extend(target_is_missing.then_some(target.as_str()));
     let programs: Vec<_> = TOOLS.iter().map(|tool| tool.program).collect();
     Ok(match installed.as_slice() {
-        [] => format!(
-            "found {} and the target `{target}`; installed nothing",
-            programs.join(", ")
-        ),
+        [] => format!("found {} and the target `{target}`; installed nothing", programs.join(", ")),
         installed => format!("installed {}", installed.join(", ")),
     })
 }
@@ -93,9 +68,7 @@ fn missing() -> Result<Vec<&'static str>> {
 /// The file that a program's name stands for.
 pub(super) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|directory| directory.join(program))
-        .find(|file| file.is_file())
+    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
 pub(crate) fn is_target_installed(target: &str) -> Result<bool> {
@@ -114,16 +87,10 @@ fn install_packages(packages: &[&'static str]) -> Result {
     println!("   installing {names}");
     let apt = |arguments: &[&str]| {
         let mut command = Command::new("apt-get");
-        command
-            .args(arguments)
-            .env("DEBIAN_FRONTEND", "noninteractive");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
-    let install: Vec<_> = ["install", "--yes", "--no-install-recommends"]
-        .iter()
-        .chain(packages)
-        .copied()
-        .collect();
+    let install: Vec<_> = ["install", "--yes", "--no-install-recommends"].iter().chain(packages).copied().collect();
     // An image may come without package lists, or with old ones; fetching them takes time, so only then.
     if run(apt(&install).arg("--quiet")).is_err() {
         run(&mut apt(&["update", "--quiet"]))?;
@@ -133,8 +100,5 @@ fn install_packages(packages: &[&'static str]) -> Result {
     if missing.is_empty() {
         return Ok(());
     }
-    Err(Failed::new(format!(
-        "installed {names}, but what {} should have is still not there",
-        missing.join(" ")
-    )))
+    Err(Failed::new(format!("installed {names}, but what {} should have is still not there", missing.join(" "))))
 }

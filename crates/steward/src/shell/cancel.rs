@@ -246,7 +246,7 @@ impl Shell {
     /// It can't say anything any more: end the command with what is known, and replace the shell.
     pub(super) fn fell_silent(&mut self, host: &mut Host) {
         self.condemn();
-        self.finish_as(host, Left::Mute);
+        self.finish_as(host, &Left::Mute);
     }
 }
 

@@ -32,7 +32,7 @@ impl Shell {
     /// The report, and the capture if one was due, are there.
     pub(super) fn finish(&mut self, host: &mut Host) {
         let Some(report) = self.running.as_ref().and_then(|running| running.report.clone()) else { return };
-        self.finish_as(host, Left::Shell(report));
+        self.finish_as(host, &Left::Shell(report));
     }
 
     /// Tries again what a full disk had stopped.
@@ -51,7 +51,7 @@ impl Shell {
         }
     }
 
-    pub(super) fn finish_as(&mut self, host: &mut Host, left: Left) {
+    pub(super) fn finish_as(&mut self, host: &mut Host, left: &Left) {
         let Some(pair) = self.running.as_ref().map(|running| running.pair) else { return };
         let emptied = match self.empty_pair(host, pair, Upto::Present) {
             Ok(Emptied::Stalled) | Err(JournalError::NoSpace) => return self.finish_later(host),
@@ -62,10 +62,10 @@ impl Shell {
             }
         };
         let Some(mut running) = self.running.take() else { return };
-        let mut ending = self.ending(&running, &left);
+        let mut ending = ending(&running, left);
         ending.warnings = std::mem::take(&mut self.warnings);
         ending.streams_open = emptied != Emptied::Closed;
-        let mark = self.capture_state(&running, &left, &mut ending);
+        let mark = self.capture_state(&running, left, &mut ending);
         self.close_input(host, &mut running);
         if let Err(error) = self.note_end(host, running.number, ending.clone(), mark) {
             eprintln!("steward: shell {}: {error}", self.open.shell);
@@ -87,38 +87,6 @@ impl Shell {
 
     fn finish_later(&mut self, host: &mut Host) {
         host.after(Duration::from_millis(100), self.key, What::Retry);
-    }
-
-    fn ending(&self, running: &Running, left: &Left) -> Ending {
-        if running.no_directory {
-            let fault = Fault::new(FaultCode::NoDirectory, "the directory for the command can't be entered");
-            return Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
-        }
-        let mut ending = match running.cancel.as_ref().filter(|cancel| cancel.signalled).map(|cancel| cancel.reason) {
-            Some(CancelReason::Asked(_)) => Ending::new(Status::Cancelled, Some(130)),
-            Some(CancelReason::TimedOut) => Ending::new(Status::TimedOut, Some(-1)),
-            None => Ending::new(Status::Exited, None),
-        };
-        let replacing = running.cancel.as_ref().is_some_and(|cancel| cancel.replacing);
-        match left {
-            Left::Shell(report) => {
-                if ending.status == Status::Exited {
-                    ending.exit_code = Some(i32::from(report.status));
-                }
-            }
-            Left::Died { status, exiting } => {
-                ending.shell_exited = !replacing;
-                ending.shell_replaced = replacing;
-                if ending.status == Status::Exited {
-                    let code =
-                        status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
-                    ending.exit_code = code.or_else(|| exiting.as_ref().map(|report| i32::from(report.status)));
-                    ending.signal = status.and_then(|status| status.signal());
-                }
-            }
-            Left::Mute => ending.shell_replaced = true,
-        }
-        ending
     }
 
     /// Works out the state the command left, stores it if it differs, and says which it is.
@@ -153,9 +121,7 @@ impl Shell {
             Left::Mute => {
                 mark.last_status = 0;
                 let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
-                ending
-                    .warnings
-                    .push(Warning { code: "shell_mute".into(), message: message.into() });
+                ending.warnings.push(Warning { code: "shell_mute".into(), message: message.into() });
             }
         }
         if let Some(mut after) = after {
@@ -195,9 +161,7 @@ impl Shell {
                 // The live shell has it, and the next capture tries again; but it would not survive now, so it is not
                 // acknowledged.
                 let fault = journal_fault(&error);
-                ending
-                    .warnings
-                    .push(Warning { code: "state_not_stored".into(), message: fault.message });
+                ending.warnings.push(Warning { code: "state_not_stored".into(), message: fault.message });
                 self.context = self.state.context();
                 self.state = before;
             }
@@ -215,7 +179,8 @@ impl Shell {
         let dump = self.take_dump(file);
         if dump.as_ref().is_ok_and(Vec::is_empty) && !self.is_disk_full() {
             ending.shell_replaced = true;
-            let message = "the shell could no longer be captured and was replaced; what the command changed in it is lost";
+            let message =
+                "the shell could no longer be captured and was replaced; what the command changed in it is lost";
             ending.warnings.push(Warning { code: "shell_mute".into(), message: message.into() });
             self.condemn();
             return None;
@@ -330,13 +295,13 @@ impl Shell {
                 let report = running.report.take();
                 self.finish_as(
                     host,
-                    Left::Died {
+                    &Left::Died {
                         status: report.as_ref().map(|r| ExitStatus::from_raw(i32::from(r.status) << 8)),
                         exiting,
                     },
                 );
             } else {
-                self.finish_as(host, Left::Died { status, exiting });
+                self.finish_as(host, &Left::Died { status, exiting });
             }
             if self.running.is_some() {
                 return; // The disk is full; `Retry` comes back here.
@@ -390,4 +355,37 @@ impl Shell {
         let groups: Vec<_> = groups.filter(|group| *group != live.pid).collect();
         self.bystanders.extend(groups);
     }
+}
+
+/// What is to be told of how it ended.
+fn ending(running: &Running, left: &Left) -> Ending {
+    if running.no_directory {
+        let fault = Fault::new(FaultCode::NoDirectory, "the directory for the command can't be entered");
+        return Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
+    }
+    let mut ending = match running.cancel.as_ref().filter(|cancel| cancel.signalled).map(|cancel| cancel.reason) {
+        Some(CancelReason::Asked(_)) => Ending::new(Status::Cancelled, Some(130)),
+        Some(CancelReason::TimedOut) => Ending::new(Status::TimedOut, Some(-1)),
+        None => Ending::new(Status::Exited, None),
+    };
+    let replacing = running.cancel.as_ref().is_some_and(|cancel| cancel.replacing);
+    match left {
+        Left::Shell(report) => {
+            if ending.status == Status::Exited {
+                ending.exit_code = Some(i32::from(report.status));
+            }
+        }
+        Left::Died { status, exiting } => {
+            ending.shell_exited = !replacing;
+            ending.shell_replaced = replacing;
+            if ending.status == Status::Exited {
+                let code =
+                    status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
+                ending.exit_code = code.or_else(|| exiting.as_ref().map(|report| i32::from(report.status)));
+                ending.signal = status.and_then(|status| status.signal());
+            }
+        }
+        Left::Mute => ending.shell_replaced = true,
+    }
+    ending
 }

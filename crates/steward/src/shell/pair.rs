@@ -209,16 +209,13 @@ impl Shell {
             let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
             let Some(entry) = self.commands.get_mut(&number) else { return Ok(Emptied::Open) };
             let Some(length) = entry.bytes.get_mut(at) else { return Ok(Emptied::Open) };
-            let file = match &end.file {
-                Some(file) => file,
-                None => {
-                    let opened = match self.journal.open_stream(number, stream) {
-                        Err(JournalError::NoSpace) => return Ok(Emptied::Stalled),
-                        opened => opened?.0,
-                    };
-                    end.file.insert(opened)
-                }
-            };
+            if end.file.is_none() {
+                end.file = match self.journal.open_stream(number, stream) {
+                    Err(JournalError::NoSpace) => return Ok(Emptied::Stalled),
+                    opened => Some(opened?.0),
+                };
+            }
+            let Some(file) = &end.file else { return Ok(Emptied::Open) };
             match fifo::splice(&end.fifo, file, *length, left).map_err(io_error)? {
                 Moved::Bytes(bytes) => {
                     let offset = *length;

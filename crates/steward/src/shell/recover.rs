@@ -49,7 +49,7 @@ impl Past {
                 self.next_number = self.next_number.max(head.next_number);
                 self.mark = head.state.clone();
                 self.incarnation = head.incarnation;
-                self.head = Some(head);
+                self.head = Some(*head);
             }
             Record::Spawning(incarnation) => {
                 self.incarnation = incarnation;
@@ -333,7 +333,7 @@ impl Shell {
             match report.token {
                 Token::BaselineReady | Token::Ready | Token::Answer(_) => {}
                 Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
-                    self.heard(host, report)
+                    self.heard(host, report);
                 }
             }
         }
@@ -379,7 +379,7 @@ impl Shell {
         if exiting.is_some() {
             // It left by its own EXIT trap, which only a command makes it do.
             self.running = Some(Running { stage: Stage::Running, ..running });
-            self.finish_as(host, Left::Died { status: None, exiting });
+            self.finish_as(host, &Left::Died { status: None, exiting });
             return;
         }
         self.end_without_running(host, running.number, Ending::new(Status::Lost, None));

@@ -235,7 +235,7 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(super) fn remove(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            eprintln!("steward: can't remove `{}`: {error}", path.display())
+            eprintln!("steward: can't remove `{}`: {error}", path.display());
         }
         _ => {}
     }

@@ -9,18 +9,33 @@ use stead_model::proto::{Reply, Request};
 
 /// Variables that differ between any two shells, or between commands in a file and commands on standard input.
 const VOLATILE: [&str; 13] = [
-    "BASHPID", "BASH_ARGC", "BASH_ARGV", "BASH_LINENO", "BASH_SOURCE", "EPOCHREALTIME", "EPOCHSECONDS", "LINENO", "PPID", "RANDOM",
-    "SECONDS", "SRANDOM", "_",
+    "BASHPID",
+    "BASH_ARGC",
+    "BASH_ARGV",
+    "BASH_LINENO",
+    "BASH_SOURCE",
+    "EPOCHREALTIME",
+    "EPOCHSECONDS",
+    "LINENO",
+    "PPID",
+    "RANDOM",
+    "SECONDS",
+    "SRANDOM",
+    "_",
 ];
 
 /// What of ours is in a shell and can't be helped: no prompts, no history, the size of the terminal, and a list that
 /// bash fills in when it is first looked at.
-const OURS: [&str; 10] = ["COLUMNS", "DIRSTACK", "HISTCMD", "HISTFILE", "HISTFILESIZE", "HISTSIZE", "LINES", "PS1", "PS2", "SHELLOPTS"];
+const OURS: [&str; 10] =
+    ["COLUMNS", "DIRSTACK", "HISTCMD", "HISTFILE", "HISTFILESIZE", "HISTSIZE", "LINES", "PS1", "PS2", "SHELLOPTS"];
 
 fn variables(listing: &str) -> BTreeMap<String, String> {
     let volatile = VOLATILE.iter().copied().collect::<BTreeSet<_>>();
     let pairs = listing.lines().filter_map(|line| line.split_once('='));
-    pairs.filter(|(name, _)| !volatile.contains(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    pairs
+        .filter(|(name, _)| !volatile.contains(name))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// What an interactive bash that nobody drives says in the same environment.
@@ -29,7 +44,12 @@ fn plain_bash(rig: &Rig, text: &str) -> String {
     std::fs::write(&script, text).unwrap();
     let mut bash = Command::new("setsid");
     bash.args(["bash", "--norc", "--noprofile", "--noediting", "-i"]).env_clear().current_dir(rig.scratch());
-    bash.envs([("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "xterm")]);
+    bash.envs([
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/root"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "xterm"),
+    ]);
     let output = bash.stdin(std::fs::File::open(&script).unwrap()).stderr(Stdio::null()).output().unwrap();
     std::fs::remove_file(script).unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -43,8 +63,13 @@ fn the_variables_are_those_of_a_plain_bash() {
     let text = "(set -o posix; set)";
     let theirs = variables(&plain_bash(&rig, text));
     let ours = variables(&shell.out(text));
-    let names: BTreeSet<&String> = theirs.keys().chain(ours.keys()).filter(|name| !OURS.contains(&name.as_str())).collect();
-    let unexpected: Vec<_> = names.into_iter().map(|name| (name, theirs.get(name), ours.get(name))).filter(|(_, theirs, ours)| theirs != ours).collect();
+    let names: BTreeSet<&String> =
+        theirs.keys().chain(ours.keys()).filter(|name| !OURS.contains(&name.as_str())).collect();
+    let unexpected: Vec<_> = names
+        .into_iter()
+        .map(|name| (name, theirs.get(name), ours.get(name)))
+        .filter(|(_, theirs, ours)| theirs != ours)
+        .collect();
     assert_eq!(unexpected, Vec::new());
     assert_eq!((ours["PS1"].as_str(), ours["PS2"].as_str()), ("", ""));
 }
@@ -53,7 +78,9 @@ fn the_variables_are_those_of_a_plain_bash() {
 fn functions_aliases_jobs_and_history_are_empty() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    for text in ["declare -F", "alias", "jobs -l", "history", "complete -p | head -0", "dirs -v | sed 1d", "echo -n \"$*\""] {
+    for text in
+        ["declare -F", "alias", "jobs -l", "history", "complete -p | head -0", "dirs -v | sed 1d", "echo -n \"$*\""]
+    {
         assert_eq!(shell.out(text), "", "{text}");
     }
     // And after commands that made us capture its state.
@@ -179,7 +206,9 @@ fn everything_of_ours_is_private_whatever_the_mask_of_the_shell() {
     let mut exec = shell.exec(format!("v=3; echo x; echo y >&2; {}", gate.wait()));
     exec.stdin = stead_model::proto::Stdin::Open;
     let running = shell.submit(exec).command;
-    wait_for("output", || Some(shell.command(&running)).filter(|info| (info.stdout_bytes, info.stderr_bytes) == (2, 2)));
+    wait_for("output", || {
+        Some(shell.command(&running)).filter(|info| (info.stdout_bytes, info.stderr_bytes) == (2, 2))
+    });
     let (mut wrong, mut count) = (Vec::new(), 0);
     open_to_others(&rig.path(), &mut wrong, &mut count);
     assert!(count > 10, "{count} files are too few to be ours");
@@ -192,7 +221,9 @@ fn everything_of_ours_is_private_whatever_the_mask_of_the_shell() {
 fn a_finished_command_leaves_no_file_in_the_run_directory() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let names = |rig: &Rig| -> BTreeSet<_> { std::fs::read_dir(run_dir(rig)).unwrap().map(|entry| entry.unwrap().file_name()).collect() };
+    let names = |rig: &Rig| -> BTreeSet<_> {
+        std::fs::read_dir(run_dir(rig)).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
     let mut exec = shell.exec("v=0; cat");
     exec.stdin = stead_model::proto::Stdin::Bytes((&b"input"[..]).into());
     shell.run_exec(exec);
@@ -233,15 +264,20 @@ fn a_shell_closed_in_the_middle_of_a_command_leaves_no_file_and_no_process() {
     let mut shell = rig.shell();
     let pid = shell.pid();
     shell.run("sleep 1001 >/dev/null 2>&1 & disown");
-    let exec = shell.exec("trap '' TERM INT HUP; nohup sleep 1002 & (trap '' TERM INT HUP; sleep 1003; echo) | sleep 1004");
+    let exec =
+        shell.exec("trap '' TERM INT HUP; nohup sleep 1002 & (trap '' TERM INT HUP; sleep 1003; echo) | sleep 1004");
     shell.submit(exec);
     wait_for("all the sleepers", || {
-        let names = stead_term::proc::of_session(pid).into_iter().map(|stat| std::fs::read(format!("/proc/{}/comm", stat.pid)).unwrap_or_default());
+        let names = stead_term::proc::of_session(pid)
+            .into_iter()
+            .map(|stat| std::fs::read(format!("/proc/{}/comm", stat.pid)).unwrap_or_default());
         (names.filter(|name| name == b"sleep\n").count() == 4).then_some(())
     });
     close(&mut shell);
     assert_eq!((entries(rig.path().join("run")), entries(rig.path().join("journal"))), (0, 0));
-    wait_for("its processes to end", || stead_term::proc::of_session(pid).iter().all(|stat| !is_alive(stat.pid)).then_some(()));
+    wait_for("its processes to end", || {
+        stead_term::proc::of_session(pid).iter().all(|stat| !is_alive(stat.pid)).then_some(())
+    });
 }
 
 #[test]
@@ -255,7 +291,13 @@ fn a_shell_closed_while_it_starts_processes_leaves_none() {
         shell.submit(exec);
         close(&mut shell);
     }
-    let alive = || sessions.iter().flat_map(|session| stead_term::proc::of_session(*session)).filter(|stat| is_alive(stat.pid)).count();
+    let alive = || {
+        sessions
+            .iter()
+            .flat_map(|session| stead_term::proc::of_session(*session))
+            .filter(|stat| is_alive(stat.pid))
+            .count()
+    };
     wait_for("all processes to end", || (alive() == 0).then_some(()));
 }
 
@@ -270,7 +312,9 @@ fn a_stopped_steward_leaves_no_process_however_many_there_were() {
     wait_for("all of them", || Some(shell.command(&command)).filter(|info| info.stdout_bytes == 3));
     assert_eq!(shell.client.request(&Request::Shutdown).unwrap(), Reply::Done);
     wait_for("everything to end", || pids.iter().all(|pid| !is_alive(*pid)).then_some(()));
-    wait_for("its processes to end", || stead_term::proc::of_session(pids[0]).iter().all(|stat| !is_alive(stat.pid)).then_some(()));
+    wait_for("its processes to end", || {
+        stead_term::proc::of_session(pids[0]).iter().all(|stat| !is_alive(stat.pid)).then_some(())
+    });
     assert_eq!(entries(rig.path().join("run")), 0);
 }
 

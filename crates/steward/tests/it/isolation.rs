@@ -14,8 +14,13 @@ fn shell_with(rig: &Rig, name: &str, env: &[(&str, &str)]) -> TestShell {
 #[test]
 fn environments_are_apart() {
     let rig = Rig::new();
-    let mut one = shell_with(&rig, "one", &[("NODE_ENV", "production"), ("API_KEY", "prod-key"), ("DB_HOST", "prod.example.com")]);
-    let mut two = shell_with(&rig, "two", &[("NODE_ENV", "test"), ("API_KEY", "test-key"), ("DB_HOST", "test.example.com")]);
+    let mut one = shell_with(
+        &rig,
+        "one",
+        &[("NODE_ENV", "production"), ("API_KEY", "prod-key"), ("DB_HOST", "prod.example.com")],
+    );
+    let mut two =
+        shell_with(&rig, "two", &[("NODE_ENV", "test"), ("API_KEY", "test-key"), ("DB_HOST", "test.example.com")]);
     let text = "echo \"$NODE_ENV|$API_KEY|$DB_HOST\"";
     assert_eq!(one.out(text), "production|prod-key|prod.example.com\n");
     assert_eq!(two.out(text), "test|test-key|test.example.com\n");
@@ -85,7 +90,10 @@ fn options_masks_and_traps_are_apart() {
     let mut one = rig.shell_named("one");
     let mut two = rig.shell_named("two");
     one.run("set -f; umask 077; trap 'echo got' USR1; shopt -s nullglob");
-    assert_eq!(two.out("shopt -qo noglob || echo off; umask; trap -p USR1; shopt -q nullglob || echo off"), "off\n0022\noff\n");
+    assert_eq!(
+        two.out("shopt -qo noglob || echo off; umask; trap -p USR1; shopt -q nullglob || echo off"),
+        "off\n0022\noff\n"
+    );
 }
 
 #[test]
@@ -131,7 +139,8 @@ fn commands_fired_together_at_one_shell_each_get_their_own_output() {
     let shell = rig.shell();
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let start = |n: usize| {
-            let exec = shell.exec(format!("echo START-{n}; sleep 0.01; echo END-{n} >&2; echo END-{n}; count=$((count + 1))"));
+            let exec =
+                shell.exec(format!("echo START-{n}; sleep 0.01; echo END-{n} >&2; echo END-{n}; count=$((count + 1))"));
             let mut client = rig.client();
             scope.spawn(move || (n, client.exec(exec).unwrap()))
         };
@@ -156,7 +165,10 @@ fn a_closed_shell_is_forgotten_and_the_others_live_on() {
     // Neither the shell nor its commands come back by being asked for.
     assert_eq!(one.client.exec(one.exec("echo x")).unwrap_err().fault(), Some(FaultCode::NotFound));
     assert_eq!(one.client.request(&Request::Command(done)).unwrap_err().fault(), Some(FaultCode::NotFound));
-    assert_eq!(one.client.request(&Request::CloseShell(one.id.clone())).unwrap_err().fault(), Some(FaultCode::NotFound));
+    assert_eq!(
+        one.client.request(&Request::CloseShell(one.id.clone())).unwrap_err().fault(),
+        Some(FaultCode::NotFound)
+    );
     let mut one = rig.shell_named("one");
     assert_eq!(one.out("echo \"marker:$marker\""), "marker:\n");
     assert_eq!(two.out("echo $kept"), "2\n");
@@ -204,12 +216,16 @@ fn a_cancelled_command_takes_its_tree_of_processes_with_it() {
     let mut shell = rig.shell();
     let pid = shell.pid();
     shell.run("kept=1");
-    let mut exec = shell.exec("trap '' INT TERM; bash -c \"trap '' INT TERM; bash -c 'trap \\\"\\\" INT TERM; sleep 1000; :' ; :\"; :");
+    let mut exec = shell
+        .exec("trap '' INT TERM; bash -c \"trap '' INT TERM; bash -c 'trap \\\"\\\" INT TERM; sleep 1000; :' ; :\"; :");
     exec.grace_ms = Some(200);
     let command = shell.submit(exec).command;
     wait_for("the deepest of them", || (stead_term::proc::of_session(pid).len() == 4).then_some(()));
     shell.client.request(&Request::Cancel(Cancel { command: command.clone(), first: FirstSignal::Terminate })).unwrap();
     assert_eq!(shell.end_of(&command).info.status, Status::Cancelled);
-    assert_eq!(stead_term::proc::of_session(pid).into_iter().filter(|stat| stat.pid != pid && stat.state != b'Z').count(), 0);
+    assert_eq!(
+        stead_term::proc::of_session(pid).into_iter().filter(|stat| stat.pid != pid && stat.state != b'Z').count(),
+        0
+    );
     assert_eq!(shell.out("echo $kept"), "1\n");
 }

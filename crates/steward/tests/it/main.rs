@@ -1,7 +1,9 @@
 //! The steward as a whole: the real binary, real shells, real kills. Each test has a directory and a steward of its own.
 
 #![allow(
-    clippy::unwrap_used, clippy::wildcard_enum_match_arm, clippy::print_stdout,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 

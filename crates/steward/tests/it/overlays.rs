@@ -42,7 +42,10 @@ fn a_relative_directory_begins_where_the_shell_is() {
     let mut shell = rig.shell();
     std::fs::create_dir(rig.scratch().join("sub dir")).unwrap();
     shell.run("CDPATH=/; cd .");
-    assert_eq!(run_in(&mut shell, "pwd", "sub dir").stdout, format!("{}/sub dir\n", rig.scratch().display()).into_bytes());
+    assert_eq!(
+        run_in(&mut shell, "pwd", "sub dir").stdout,
+        format!("{}/sub dir\n", rig.scratch().display()).into_bytes()
+    );
     shell.run("cd /usr");
     assert_eq!(run_in(&mut shell, "pwd", "../etc").stdout, b"/etc\n");
     assert_eq!(shell.out("pwd"), "/usr\n");
@@ -88,7 +91,10 @@ fn a_directory_that_is_not_there_fails_the_command_before_it_runs() {
     shell.run("v=before");
     let outcome = run_in(&mut shell, "v=after; touch ran", rig.scratch().join("missing"));
     let ending = fate(&outcome);
-    assert_eq!((ending.status, ending.exit_code, ending.error.map(|fault| fault.code)), (Status::Failed, None, Some(FaultCode::NoDirectory)));
+    assert_eq!(
+        (ending.status, ending.exit_code, ending.error.map(|fault| fault.code)),
+        (Status::Failed, None, Some(FaultCode::NoDirectory))
+    );
     assert_eq!((outcome.stdout, outcome.stderr), (Vec::new(), Vec::new()));
     assert_eq!(shell.out("echo $v; ls"), "before\n");
 }
@@ -100,7 +106,11 @@ fn a_file_or_a_closed_door_is_no_directory() {
     std::fs::write(rig.scratch().join("file"), "").unwrap();
     for cwd in ["file", "file/below", "/proc/1/nonsense"] {
         let ending = fate(&run_in(&mut shell, "echo ran", cwd));
-        assert_eq!((ending.status, ending.error.map(|fault| fault.code)), (Status::Failed, Some(FaultCode::NoDirectory)), "{cwd}");
+        assert_eq!(
+            (ending.status, ending.error.map(|fault| fault.code)),
+            (Status::Failed, Some(FaultCode::NoDirectory)),
+            "{cwd}"
+        );
     }
     assert_eq!(shell.out("echo alive"), "alive\n");
 }
@@ -121,7 +131,10 @@ fn variables_are_for_one_command_and_its_children() {
     let env = [("HAD", "during"), ("NEW", "new"), ("plain", "lent")];
     let outcome = run_with(&mut shell, "echo $HAD $NEW $plain; printenv HAD NEW plain", &env);
     assert_eq!(seen(&outcome), (Some(0), "during new lent\nduring\nnew\nlent\n".into(), String::new()));
-    assert_eq!(shell.out("echo $HAD ${NEW-unset} $plain; printenv HAD; printenv plain NEW || true"), "before unset mine\nbefore\n");
+    assert_eq!(
+        shell.out("echo $HAD ${NEW-unset} $plain; printenv HAD; printenv plain NEW || true"),
+        "before unset mine\nbefore\n"
+    );
 }
 
 #[test]
@@ -150,16 +163,23 @@ fn variables_do_not_stick_in_posix_mode_either() {
 fn everything_else_that_such_a_command_changes_lasts() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let exec = Exec { env: vec![("V".into(), "x".into())], ..with_cwd(&shell, "f() { echo f; }; export E=1; alias a='echo a'; umask 027; set -f; arr=(1 2)", "/etc") };
+    let exec = Exec {
+        env: vec![("V".into(), "x".into())],
+        ..with_cwd(&shell, "f() { echo f; }; export E=1; alias a='echo a'; umask 027; set -f; arr=(1 2)", "/etc")
+    };
     assert_eq!(fate(&shell.run_exec(exec)), Ending::new(Status::Exited, Some(0)));
-    assert_eq!(shell.out("f; printenv E; a; umask; echo $-${#arr[@]} | grep -o 'f.*2'").lines().take(4).collect::<Vec<_>>(), ["f", "1", "a", "0027"]);
+    assert_eq!(
+        shell.out("f; printenv E; a; umask; echo $-${#arr[@]} | grep -o 'f.*2'").lines().take(4).collect::<Vec<_>>(),
+        ["f", "1", "a", "0027"]
+    );
 }
 
 #[test]
 fn the_status_of_such_a_command_is_its_own() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let both = |shell: &TestShell, text: &str| Exec { env: vec![("V".into(), "x".into())], ..with_cwd(shell, text, "/etc") };
+    let both =
+        |shell: &TestShell, text: &str| Exec { env: vec![("V".into(), "x".into())], ..with_cwd(shell, text, "/etc") };
     for (text, code) in [("(exit 3)", 3), ("return 7", 7), ("fi", 2), ("echo \"", 2), ("true", 0)] {
         let exec = both(&shell, text);
         assert_eq!(fate(&shell.run_exec(exec)), Ending::new(Status::Exited, Some(code)), "{text}");
@@ -172,12 +192,25 @@ fn any_value_arrives_as_it_is() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let long = vec![b'l'; 100_000];
-    let values: [&[u8]; 8] =
-        [b"", b"it's \"quoted\"", b"two\nlines\n", b"$HOME `id` $(id) \\n \\", b"\xff\xfe\x01\x80", b"=a=b", b" * ? [a] ~ ! ", &long];
+    let values: [&[u8]; 8] = [
+        b"",
+        b"it's \"quoted\"",
+        b"two\nlines\n",
+        b"$HOME `id` $(id) \\n \\",
+        b"\xff\xfe\x01\x80",
+        b"=a=b",
+        b" * ? [a] ~ ! ",
+        &long,
+    ];
     for value in values {
         let exec = with_env(&shell, "printf %s \"$V\"; printenv V >printed", &[("V", value)]);
         let outcome = shell.run_exec(exec);
-        assert_eq!((outcome.stderr.as_slice(), outcome.stdout == value), (b"".as_slice(), true), "{}", value.escape_ascii());
+        assert_eq!(
+            (outcome.stderr.as_slice(), outcome.stdout == value),
+            (b"".as_slice(), true),
+            "{}",
+            value.escape_ascii()
+        );
         assert_eq!(std::fs::read(rig.scratch().join("printed")).unwrap(), [value, b"\n"].concat());
     }
     assert_eq!(shell.out("echo ${V-unset}"), "unset\n");
@@ -191,7 +224,11 @@ fn what_is_no_name_is_refused() {
         let exec = with_env(&shell, "touch ran", &[("GOOD", "x"), (name, "x")]);
         let command = exec.command.clone();
         assert_eq!(shell.client.exec(exec).unwrap_err().fault(), Some(FaultCode::Invalid), "{name:?}");
-        assert_eq!(shell.client.request(&Request::Command(command)).unwrap_err().fault(), Some(FaultCode::NotFound), "{name:?}");
+        assert_eq!(
+            shell.client.request(&Request::Command(command)).unwrap_err().fault(),
+            Some(FaultCode::NotFound),
+            "{name:?}"
+        );
     }
     let exec = with_env(&shell, "touch ran", &[("V", "a\0b")]);
     assert_eq!(shell.client.exec(exec).unwrap_err().fault(), Some(FaultCode::Invalid));
@@ -219,7 +256,16 @@ fn names_that_the_shell_itself_listens_to_do_not_stick() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let before = shell.out("echo \"$PATH|$HOME|${IFS@Q}|$PWD|${PROMPT_COMMAND-unset}\"");
-    let env = [("PATH", "/nowhere"), ("HOME", "/nowhere"), ("IFS", "/"), ("PROMPT_COMMAND", "echo prompted"), ("PS1", "p"), ("PS4", "$(touch ran)"), ("BASH_ENV", "/nowhere"), ("LC_ALL", "C")];
+    let env = [
+        ("PATH", "/nowhere"),
+        ("HOME", "/nowhere"),
+        ("IFS", "/"),
+        ("PROMPT_COMMAND", "echo prompted"),
+        ("PS1", "p"),
+        ("PS4", "$(touch ran)"),
+        ("BASH_ENV", "/nowhere"),
+        ("LC_ALL", "C"),
+    ];
     assert_eq!(run_with(&mut shell, "echo $PATH $HOME", &env).stdout, b" nowhere  nowhere\n");
     assert_eq!(shell.out("echo \"$PATH|$HOME|${IFS@Q}|$PWD|${PROMPT_COMMAND-unset}\""), before);
     assert_eq!(shell.out("ls"), "");

@@ -2,10 +2,16 @@
 
 use crate::rig::{Gate, Rig, TestShell, code, fate, seen, wait_for};
 use stead_model::ids::CommandId;
-use stead_model::proto::{Cancel, CommandInfo, Ending, Exec, FaultCode, FirstSignal, IfBusy, ListCommands, MAX_QUEUE, Reply, Request, Status};
+use stead_model::proto::{
+    Cancel, CommandInfo, Ending, Exec, FaultCode, FirstSignal, IfBusy, ListCommands, MAX_QUEUE, Reply, Request, Status,
+};
 
 fn cancel(shell: &mut TestShell, command: &CommandId) -> CommandInfo {
-    match shell.client.request(&Request::Cancel(Cancel { command: command.clone(), first: FirstSignal::Interrupt })).unwrap() {
+    match shell
+        .client
+        .request(&Request::Cancel(Cancel { command: command.clone(), first: FirstSignal::Interrupt }))
+        .unwrap()
+    {
         Reply::Command(info) => *info,
         other => panic!("{other:?}"),
     }
@@ -32,7 +38,10 @@ fn commands_run_in_the_order_in_which_they_came() {
     let (mut shell, mut gate, _) = busy(&rig);
     let waiting: Vec<_> = (0..10).map(|n| submit(&mut shell, &format!("order=\"$order {n}\"; echo $order"))).collect();
     assert!(waiting.iter().all(|info| info.status == Status::Queued && info.started_at.is_none()));
-    assert_eq!((shell.info().queued, waiting.iter().map(|info| info.number).collect::<Vec<_>>()), (10, (2..=11).collect()));
+    assert_eq!(
+        (shell.info().queued, waiting.iter().map(|info| info.number).collect::<Vec<_>>()),
+        (10, (2..=11).collect())
+    );
     gate.release();
     let last = shell.end_of(&waiting[9].command);
     assert_eq!(last.stdout, b"0 1 2 3 4 5 6 7 8 9\n");

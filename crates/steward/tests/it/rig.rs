@@ -15,7 +15,7 @@ use stead_steward::client::{Client, ClientError, Outcome, Told};
 use stead_steward::dir::Dir;
 
 /// How long anything may take before a test calls it hung. Generous: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The program under test.
 pub(crate) fn binary() -> &'static Path {
@@ -105,15 +105,6 @@ impl Rig {
         i32::try_from(self.client().welcome().pid).unwrap()
     }
 
-    /// The steward that a keeper has as its child, without asking it.
-    pub(crate) fn steward_of(&self, keeper: i32) -> Option<i32> {
-        let is_steward = |pid: &i32| {
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            line.split(|byte| *byte == 0).nth(1) == Some(b"run")
-        };
-        stead_term::proc::children(keeper).into_iter().find(is_steward)
-    }
-
     pub(crate) fn keeper_pid(&self) -> i32 {
         i32::try_from(self.client().welcome().keeper_pid).unwrap()
     }
@@ -122,7 +113,9 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         // A steward that is just being killed is asked again; where all is dead there is nothing to stop.
-        while let Err(ClientError::Broken(_)) = self.try_client().and_then(|mut client| client.request(&Request::Shutdown)) {}
+        while let Err(ClientError::Broken(_)) =
+            self.try_client().and_then(|mut client| client.request(&Request::Shutdown))
+        {}
         if std::thread::panicking() {
             eprintln!("--- the steward's log:\n{}", self.log());
         }
@@ -130,7 +123,12 @@ impl Drop for Rig {
 }
 
 pub(crate) fn open_shell(name: &str, program: Program, cwd: &Path) -> OpenShell {
-    let env = [("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root"), ("LANG", "C.UTF-8"), ("TERM", "xterm")];
+    let env = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/root"),
+        ("LANG", "C.UTF-8"),
+        ("TERM", "xterm"),
+    ];
     OpenShell {
         shell: ShellId::parse(name).unwrap(),
         program,
@@ -340,4 +338,13 @@ pub(crate) fn rounds(usual: u32) -> u32 {
         Ok(factor) => usual * factor.parse().unwrap_or(1),
         Err(_) => usual,
     }
+}
+
+/// The steward that a keeper has as its child, without asking it.
+pub(crate) fn steward_of(keeper: i32) -> Option<i32> {
+    let is_steward = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(b"run")
+    };
+    stead_term::proc::children(keeper).into_iter().find(is_steward)
 }

@@ -2,7 +2,7 @@
 //! Every round has a seed; fixed ones for comparison, one fresh one for what nobody has thought of. A failure prints
 //! the seed, `STEAD_SEED` runs it again.
 
-use crate::rig::{Rig, Rng, TestShell, code, fresh_id, is_alive, kill, rounds, seeds, wait_for};
+use crate::rig::{Rig, Rng, TestShell, code, fresh_id, is_alive, kill, rounds, seeds, steward_of, wait_for};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ fn kill_stewards(rig: &Rig, seed: u64, stop: &AtomicBool, kills: &AtomicU32) {
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        if let Some(pid) = rig.steward_of(keeper) {
+        if let Some(pid) = steward_of(keeper) {
             kill(pid);
             kills.fetch_add(1, Ordering::Relaxed);
         }
@@ -66,7 +66,11 @@ fn killing_the_steward_at_any_instant_loses_no_byte_and_runs_nothing_twice() {
             commands
         });
         let mut shell = TestShell { client: rig.client(), id: shell.id };
-        assert_eq!(shell.out("echo $count"), format!("{commands}\n"), "seed {seed}: a command ran twice, or not at all");
+        assert_eq!(
+            shell.out("echo $count"),
+            format!("{commands}\n"),
+            "seed {seed}: a command ran twice, or not at all"
+        );
         assert_eq!(shell.pid(), pid, "seed {seed}: the shell was replaced");
         assert!(is_alive(pid));
     }
@@ -80,11 +84,19 @@ fn one_command(rig: &Rig, rng: &mut Rng, number: u32, seed: u64) {
         0 => (format!("count=$((count+1)); (exit {status})"), String::new(), String::new()),
         1 => {
             let lines = (1..=3000).fold(String::new(), |text, i| text + &format!("line {i} of {number}\n"));
-            (format!("count=$((count+1)); big {number}; echo e{number} >&2; (exit {status})"), lines, format!("e{number}\n"))
+            (
+                format!("count=$((count+1)); big {number}; echo e{number} >&2; (exit {status})"),
+                lines,
+                format!("e{number}\n"),
+            )
         }
         2 => {
             let lines = (1..=20).fold(String::new(), |text, i| text + &format!("{i}\n"));
-            (format!("count=$((count+1)); for i in {{1..20}}; do echo $i; sleep 0.002; done; (exit {status})"), lines, String::new())
+            (
+                format!("count=$((count+1)); for i in {{1..20}}; do echo $i; sleep 0.002; done; (exit {status})"),
+                lines,
+                String::new(),
+            )
         }
         _ => (format!("count=$((count+1)); cd /usr; echo $PWD; cd /; (exit {status})"), "/usr\n".into(), String::new()),
     };
@@ -93,9 +105,15 @@ fn one_command(rig: &Rig, rng: &mut Rng, number: u32, seed: u64) {
     assert_eq!(
         (ending.status, ending.exit_code, ending.shell_exited, ending.shell_replaced),
         (Status::Exited, Some(i32::try_from(status).unwrap()), false, false),
-        "seed {seed}: {text}: {:?}", ending.warnings
+        "seed {seed}: {text}: {:?}",
+        ending.warnings
     );
-    assert!(heard.stdout == stdout.as_bytes(), "seed {seed}: {text}: output differs ({} bytes, expected {})", heard.stdout.len(), stdout.len());
+    assert!(
+        heard.stdout == stdout.as_bytes(),
+        "seed {seed}: {text}: output differs ({} bytes, expected {})",
+        heard.stdout.len(),
+        stdout.len()
+    );
     assert_eq!(String::from_utf8_lossy(&heard.stderr), stderr, "seed {seed}: {text}");
     let holes: Vec<u64> = (1..=info.last_seq).collect();
     assert_eq!(heard.seqs, holes, "seed {seed}: {text}: the sequence has holes or repetitions");
@@ -127,12 +145,16 @@ fn a_new_keeper_takes_the_place_of_one_that_was_killed_and_nothing_is_lost() {
             let next = wait_for("a new keeper", || Some(rig.keeper_pid()).filter(|pid| *pid != keeper && *pid != 1));
             wait_for("the old keeper to be gone", || (!is_alive(keeper)).then_some(()));
             // The new one can be relied on: it starts the steward again.
-            kill(wait_for("a steward", || rig.steward_of(next)));
+            kill(wait_for("a steward", || steward_of(next)));
         }
         let mut shell = TestShell { client: rig.client(), id: shell.id };
         assert_eq!(shell.out("echo $count"), format!("{commands}\n"), "seed {seed}");
         assert_eq!(shell.pid(), pid, "seed {seed}: the shell was replaced");
-        assert_eq!(code(&shell.run("exit 7")), Some(7), "the exit status comes by the EXIT trap where nobody reaps for us");
+        assert_eq!(
+            code(&shell.run("exit 7")),
+            Some(7),
+            "the exit status comes by the EXIT trap where nobody reaps for us"
+        );
     }
 }
 
@@ -164,7 +186,9 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
                     for pid in order {
                         stead_term::proc::signal(pid, rustix::process::Signal::STOP);
                     }
-                    order.map(kill);
+                    for pid in order {
+                        kill(pid);
+                    }
                 }
             });
             assert!(broken.is_err());
@@ -175,11 +199,13 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
             let ending = info.ending.unwrap();
             assert_eq!((ending.status, ending.exit_code), (Status::Lost, None), "seed {seed}");
             let mut kept = Vec::new();
-            client.follow_from(&running.command, 0, true, &mut |told| {
-                if let Told::Output(chunk) = told {
-                    kept.extend_from_slice(&chunk.bytes);
-                }
-            }).unwrap();
+            client
+                .follow_from(&running.command, 0, true, &mut |told| {
+                    if let Told::Output(chunk) = told {
+                        kept.extend_from_slice(&chunk.bytes);
+                    }
+                })
+                .unwrap();
             assert!(kept.starts_with(&heard), "seed {seed}: {} bytes were heard, {} kept", heard.len(), kept.len());
             assert!(is_prefix_of_lines(&kept), "seed {seed}: what was kept is not what was printed");
             let Reply::Command(info) = client.request(&Request::Command(queued.command)).unwrap() else { panic!() };
@@ -243,8 +269,13 @@ fn a_client_that_is_killed_takes_nothing_with_it() {
         for _ in 0..rounds(10) {
             // The client is another process, over the standard streams of `connect`.
             let mut bridge = Command::new(crate::rig::binary())
-                .arg("connect").arg("--dir").arg(rig.path())
-                .stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+                .arg("connect")
+                .arg("--dir")
+                .arg(rig.path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
             let (stdout, stdin) = (bridge.stdout.take().unwrap(), bridge.stdin.take().unwrap());
             let mut client = Client::over(Box::new(stdout), Box::new(stdin), "to be killed").unwrap();
             let exec = shell.exec("for i in {1..500}; do echo $i; done; (exit 3)");
@@ -272,7 +303,10 @@ fn a_follower_that_resumes_anywhere_hears_exactly_the_rest() {
     let follow = Request::Exec(Box::new(Exec { follow: Some(1 << 20), ..exec.clone() }));
     let info = shell.client.follow(&follow, &mut |told| all.push(told)).unwrap();
     assert_eq!(all.len() as u64, info.last_seq);
-    assert!(matches!(all.first(), Some(Told::Event(Event::Started(_)))) && matches!(all.last(), Some(Told::Event(Event::Ended(_)))));
+    assert!(
+        matches!(all.first(), Some(Told::Event(Event::Started(_))))
+            && matches!(all.last(), Some(Told::Event(Event::Ended(_))))
+    );
     for after in 0..=info.last_seq {
         let mut rest = Vec::new();
         shell.client.follow_from(&exec.command, after, false, &mut |told| rest.push(told)).unwrap();

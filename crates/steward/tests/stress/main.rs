@@ -1,5 +1,12 @@
 //! The steward under random kills and cancellations. Each test has a directory and a steward of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    clippy::print_stdout,
+    reason = "helpers fail the test they are called from, as tests themselves do"
+)]
+
 mod cancel;
 mod crash;
 #[path = "../it/rig.rs"]

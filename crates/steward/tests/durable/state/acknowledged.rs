@@ -92,7 +92,8 @@ fn every_change_survives(kill: impl Fn(&Rig, &mut TestShell)) {
         let rig = Rig::new();
         let mut shell = rig.shell();
         let mut rng = Rng::new(seed);
-        let mut expected = Expected { cwd: rig.scratch().display().to_string(), umask: "022".into(), ..Expected::default() };
+        let mut expected =
+            Expected { cwd: rig.scratch().display().to_string(), umask: "022".into(), ..Expected::default() };
         shell.run("umask 022");
         for step in 0..rounds(20) {
             let text = expected.mutate(&mut rng, step);

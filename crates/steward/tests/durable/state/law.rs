@@ -11,9 +11,23 @@ use stead_model::word::quote;
 /// Any bytes that a shell can hold, and more often those that mean something to it.
 fn value() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
-        Just(b"declare -x FAKE=\"1\"\n".to_vec()), Just(b"'".to_vec()), Just(b"\"".to_vec()), Just(b"\\".to_vec()), Just(b"\n".to_vec()),
-        Just(b"$(false)".to_vec()), Just(b"`".to_vec()), Just(b"$'".to_vec()), Just(b"\x01".to_vec()), Just(b"\x7f".to_vec()), Just(b"\xff".to_vec()),
-        Just("ü漢".as_bytes().to_vec()), Just(b")".to_vec()), Just(b"]=".to_vec()), Just(b"!".to_vec()), Just(b" \t".to_vec()), Just(b"~".to_vec()),
+        Just(b"declare -x FAKE=\"1\"\n".to_vec()),
+        Just(b"'".to_vec()),
+        Just(b"\"".to_vec()),
+        Just(b"\\".to_vec()),
+        Just(b"\n".to_vec()),
+        Just(b"$(false)".to_vec()),
+        Just(b"`".to_vec()),
+        Just(b"$'".to_vec()),
+        Just(b"\x01".to_vec()),
+        Just(b"\x7f".to_vec()),
+        Just(b"\xff".to_vec()),
+        Just("ü漢".as_bytes().to_vec()),
+        Just(b")".to_vec()),
+        Just(b"]=".to_vec()),
+        Just(b"!".to_vec()),
+        Just(b" \t".to_vec()),
+        Just(b"~".to_vec()),
         prop::collection::vec(1_u8..=255, 0..12),
     ];
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
@@ -42,33 +56,84 @@ fn array() -> impl Strategy<Value = Vec<u8>> {
             [b"declare -a ", name.as_bytes(), b"=(", elements.collect::<Vec<_>>().concat().as_slice(), b" )"].concat()
         }),
         (name, prop::collection::btree_map(key, value(), 0..4)).prop_map(|(name, elements)| {
-            let elements = elements.iter().map(|(key, value)| [b" [".as_slice(), &quote(key), b"]=", &quote(value)].concat());
+            let elements =
+                elements.iter().map(|(key, value)| [b" [".as_slice(), &quote(key), b"]=", &quote(value)].concat());
             [b"declare -A ", name.as_bytes(), b"=(", elements.collect::<Vec<_>>().concat().as_slice(), b" )"].concat()
         }),
     ]
 }
 
 fn alias() -> impl Strategy<Value = Vec<u8>> {
-    ("a_[a-z0-9.:-]{0,6}", value()).prop_map(|(name, value)| [b"alias -- ", name.as_bytes(), b"=", &quote(&value)].concat())
+    ("a_[a-z0-9.:-]{0,6}", value())
+        .prop_map(|(name, value)| [b"alias -- ", name.as_bytes(), b"=", &quote(&value)].concat())
 }
 
 fn function() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop::sample::select(vec![
-        "echo \"$1\" '${2}' $'\\x01\\n'", "cat <<'EOF'\n}\nf () {\n'\"\nEOF", "cat <<-EOF\n\t$x `echo y`\n\tEOF", "for i in 1 2; do :; done",
-        "case $1 in a|b) echo c;; (d) ;& *) ;;& esac", "[[ $1 == a* && -n $2 ]] || return 3", "(( x = 1 << 2 ))", "local y=(1 \"2 3\")",
-        "if true; then ( : ) & fi", "while false; do break; done 2>/dev/null | cat", "inner() { echo in; }", "echo ${1//a/\\'} ${#2} ${!3}",
-        "select z in a; do break; done <<< 1", "time -p :", "! false", "{ echo a; echo b; } >&2", "echo # no comment\\\n more",
+        "echo \"$1\" '${2}' $'\\x01\\n'",
+        "cat <<'EOF'\n}\nf () {\n'\"\nEOF",
+        "cat <<-EOF\n\t$x `echo y`\n\tEOF",
+        "for i in 1 2; do :; done",
+        "case $1 in a|b) echo c;; (d) ;& *) ;;& esac",
+        "[[ $1 == a* && -n $2 ]] || return 3",
+        "(( x = 1 << 2 ))",
+        "local y=(1 \"2 3\")",
+        "if true; then ( : ) & fi",
+        "while false; do break; done 2>/dev/null | cat",
+        "inner() { echo in; }",
+        "echo ${1//a/\\'} ${#2} ${!3}",
+        "select z in a; do break; done <<< 1",
+        "time -p :",
+        "! false",
+        "{ echo a; echo b; } >&2",
+        "echo # no comment\\\n more",
     ]);
     ("f_[a-z0-9.@+-]{0,6}", prop::collection::vec(piece, 1..5))
         .prop_map(|(name, body)| format!("function {name} {{\n{}\n}}", body.join("\n")).into_bytes())
 }
 
 fn options() -> impl Strategy<Value = Vec<u8>> {
-    let set = ["allexport", "braceexpand", "errexit", "errtrace", "functrace", "hashall", "ignoreeof", "keyword", "noclobber", "noglob",
-        "notify", "nounset", "physical", "pipefail", "posix"];
-    let shopt = ["autocd", "cdspell", "checkwinsize", "dotglob", "execfail", "expand_aliases", "extglob", "failglob", "globasciiranges",
-        "globstar", "histappend", "huponexit", "inherit_errexit", "lastpipe", "localvar_inherit", "nocaseglob", "nocasematch", "nullglob",
-        "patsub_replacement", "shift_verbose", "sourcepath", "xpg_echo"];
+    let set = [
+        "allexport",
+        "braceexpand",
+        "errexit",
+        "errtrace",
+        "functrace",
+        "hashall",
+        "ignoreeof",
+        "keyword",
+        "noclobber",
+        "noglob",
+        "notify",
+        "nounset",
+        "physical",
+        "pipefail",
+        "posix",
+    ];
+    let shopt = [
+        "autocd",
+        "cdspell",
+        "checkwinsize",
+        "dotglob",
+        "execfail",
+        "expand_aliases",
+        "extglob",
+        "failglob",
+        "globasciiranges",
+        "globstar",
+        "histappend",
+        "huponexit",
+        "inherit_errexit",
+        "lastpipe",
+        "localvar_inherit",
+        "nocaseglob",
+        "nocasematch",
+        "nullglob",
+        "patsub_replacement",
+        "shift_verbose",
+        "sourcepath",
+        "xpg_echo",
+    ];
     let set = set.map(|name| ("set", "-o", "+o", name));
     let shopt = shopt.map(|name| ("shopt", "-s", "-u", name));
     let all: Vec<_> = set.into_iter().chain(shopt).collect();
@@ -82,13 +147,22 @@ fn options() -> impl Strategy<Value = Vec<u8>> {
 /// The text of a command that makes a state.
 fn making(variable: BoxedStrategy<Vec<u8>>) -> impl Strategy<Value = Vec<u8>> {
     let several = |what: BoxedStrategy<Vec<u8>>| prop::collection::vec(what, 0..5);
-    let trap = ("USR1|USR2|ALRM", value()).prop_map(|(signal, value)| [b"trap -- ", quote(&value).as_slice(), b" ", signal.as_bytes()].concat());
+    let trap = ("USR1|USR2|ALRM", value())
+        .prop_map(|(signal, value)| [b"trap -- ", quote(&value).as_slice(), b" ", signal.as_bytes()].concat());
     let arguments = prop::collection::vec(value(), 0..4).prop_map(|arguments| {
         let quoted: Vec<_> = arguments.iter().map(|argument| quote(argument)).collect();
         [b"set -- ".as_slice(), &quoted.join(&b' ')].concat()
     });
     let umask = (0_u32..0o1000).prop_map(|mask| format!("umask {mask:o}").into_bytes());
-    let parts = (several(variable), several(function().boxed()), several(alias().boxed()), several(trap.boxed()), arguments, umask, options());
+    let parts = (
+        several(variable),
+        several(function().boxed()),
+        several(alias().boxed()),
+        several(trap.boxed()),
+        arguments,
+        umask,
+        options(),
+    );
     parts.prop_map(|(variables, functions, aliases, traps, arguments, umask, options)| {
         let mut lines = [variables, functions, aliases, traps].concat();
         // A later declaration of the same name may not fit an earlier one; that is no failure of the whole.
@@ -110,7 +184,12 @@ fn capture_then_rehydrate_then_capture_is_the_identity_with_arrays_too() {
 fn is_the_identity_on(making: &impl Strategy<Value = Vec<u8>>) {
     let rig = Rig::new();
     let number = AtomicU32::new(0);
-    let mut runner = TestRunner::new(Config { cases: rounds(40), failure_persistence: None, max_shrink_iters: 200, ..Config::default() });
+    let mut runner = TestRunner::new(Config {
+        cases: rounds(40),
+        failure_persistence: None,
+        max_shrink_iters: 200,
+        ..Config::default()
+    });
     let law = runner.run(making, |text| {
         let number = number.fetch_add(1, Ordering::Relaxed);
         let mut first = rig.shell_named(&format!("first-{number}"));
@@ -133,7 +212,9 @@ fn is_the_identity_on(making: &impl Strategy<Value = Vec<u8>>) {
     });
     match law {
         Ok(()) => {}
-        Err(TestError::Fail(reason, text)) => panic!("{reason}\nafter:\n{}", text.escape_ascii().to_string().replace("\\n", "\n")),
+        Err(TestError::Fail(reason, text)) => {
+            panic!("{reason}\nafter:\n{}", text.escape_ascii().to_string().replace("\\n", "\n"))
+        }
         Err(TestError::Abort(reason)) => panic!("{reason}"),
     }
 }

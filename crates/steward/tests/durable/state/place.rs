@@ -18,7 +18,11 @@ fn a_change_of_directory_survives_the_shell() {
     shell.out("cd /usr");
     kill_shell(&mut shell);
     is_in(&mut shell, Path::new("/usr"));
-    assert_eq!(shell.out("cd - && cd /usr/bin"), format!("{}\n", rig.scratch().display()), "the directory before it survives too");
+    assert_eq!(
+        shell.out("cd - && cd /usr/bin"),
+        format!("{}\n", rig.scratch().display()),
+        "the directory before it survives too"
+    );
     kill_shell(&mut shell);
     is_in(&mut shell, Path::new("/usr/bin"));
 }

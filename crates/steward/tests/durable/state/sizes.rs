@@ -28,7 +28,10 @@ fn values_of_a_hundred_kilobytes_round_trip_exactly() {
     let mut shell = rig.shell();
     // Bytes that need every kind of quoting, a hundred kilobytes of them.
     let bytes: Vec<u8> = (0..100_000_u32).map(|i| u8::try_from(i * 7 % 255 + 1).unwrap()).collect();
-    let exec = Exec { stdin: Stdin::Bytes(Bytes::from(&bytes)), ..shell.exec("IFS= LC_ALL=C read -r -d '' plain; export handed=$plain") };
+    let exec = Exec {
+        stdin: Stdin::Bytes(Bytes::from(&bytes)),
+        ..shell.exec("IFS= LC_ALL=C read -r -d '' plain; export handed=$plain")
+    };
     assert_eq!(code(&shell.run_exec(exec)), Some(0));
     round_trips(&rig, &mut shell);
     assert!(shell.run("printf %s \"$plain\"").stdout == bytes, "the value differs");
@@ -48,7 +51,10 @@ fn an_array_of_ten_thousand_elements_round_trips_exactly() {
 fn a_thousand_variables_round_trip_exactly() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    runs(&mut shell, "for i in {1..1000}; do printf -v \"var_$i\" 'value %s\\nof \"it\" \\x01' \"$i\"; ((i % 3)) || export \"var_$i\"; done");
+    runs(
+        &mut shell,
+        "for i in {1..1000}; do printf -v \"var_$i\" 'value %s\\nof \"it\" \\x01' \"$i\"; ((i % 3)) || export \"var_$i\"; done",
+    );
     assert!(shell.state().variables.len() >= 1000);
     round_trips(&rig, &mut shell);
     assert_eq!(shell.out("printf '%q' \"$var_999\"; printenv | grep -c ^var_"), "$'value 999\\nof \"it\" \\001'333\n");
@@ -58,13 +64,20 @@ fn a_thousand_variables_round_trip_exactly() {
 fn a_hundred_and_fifty_kilobytes_of_functions_round_trip_exactly() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let functions: String = (0..400).map(|i| {
-        let lines: String = (0..8).map(|line| format!("    [[ $1 == {line}* ]] && printf '%s {i}.{line}\\n' \"$1\"\n")).collect();
-        format!("function_{i}() {{\n{lines}    cat <<EOF\n}}\nhere $1 {i}\nEOF\n}}\n")
-    }).collect();
+    let functions: String = (0..400)
+        .map(|i| {
+            let lines: String =
+                (0..8).map(|line| format!("    [[ $1 == {line}* ]] && printf '%s {i}.{line}\\n' \"$1\"\n")).collect();
+            format!("function_{i}() {{\n{lines}    cat <<EOF\n}}\nhere $1 {i}\nEOF\n}}\n")
+        })
+        .collect();
     runs(&mut shell, &functions);
     let state = shell.state();
-    assert!(state.functions.text.len() > 150_000 && state.functions.names.len() == 400, "{} bytes", state.functions.text.len());
+    assert!(
+        state.functions.text.len() > 150_000 && state.functions.names.len() == 400,
+        "{} bytes",
+        state.functions.text.len()
+    );
     round_trips(&rig, &mut shell);
     assert_eq!(shell.out("function_399 7x"), "7x 399.7\n}\nhere 7x 399\n");
 }

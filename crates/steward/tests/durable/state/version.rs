@@ -21,7 +21,19 @@ fn the_version_grows_by_exactly_one_with_each_finished_command() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let first = shell.info().state_version;
-    let texts = ["true", "x=1", "x=1", "cd /", "false", "echo 'open", "exit 3", "f() { :; }", "kill -9 $$", "nonsense_command", "sleep 0 &"];
+    let texts = [
+        "true",
+        "x=1",
+        "x=1",
+        "cd /",
+        "false",
+        "echo 'open",
+        "exit 3",
+        "f() { :; }",
+        "kill -9 $$",
+        "nonsense_command",
+        "sleep 0 &",
+    ];
     for (version, text) in (first + 1..).zip(texts) {
         let info = shell.run(text).info;
         assert_eq!(info.state_version, version, "{text}");
@@ -43,11 +55,36 @@ fn a_command_that_changes_nothing_says_so_and_one_that_does_says_so_once() {
     // From here on `OLDPWD` is there.
     shell.out("cd .");
     let cases = [
-        ("true", false), ("ls", false), ("echo hello", false), ("cd /", true), ("cd /", true), ("cd /", false), ("x=1", true), ("x=1", false),
-        ("x=2", true), ("export x", true), ("export x", false), ("f() { echo f; }", true), ("f() { echo f; }", false), ("f", false),
-        ("alias a=b", true), ("alias a=b", false), ("set -u", true), ("set -u", false), ("umask 077", true), ("umask 077", false),
-        ("unset x", true), ("unset x", false), ("shopt -s nullglob", true), ("(y=1; cd /usr)", false), ("for i in 1; do :; done", true),
-        ("for i in 1; do :; done", false), ("trap 'echo t' USR1", true), ("true", false), ("set -- a", true), ("set -- a", false),
+        ("true", false),
+        ("ls", false),
+        ("echo hello", false),
+        ("cd /", true),
+        ("cd /", true),
+        ("cd /", false),
+        ("x=1", true),
+        ("x=1", false),
+        ("x=2", true),
+        ("export x", true),
+        ("export x", false),
+        ("f() { echo f; }", true),
+        ("f() { echo f; }", false),
+        ("f", false),
+        ("alias a=b", true),
+        ("alias a=b", false),
+        ("set -u", true),
+        ("set -u", false),
+        ("umask 077", true),
+        ("umask 077", false),
+        ("unset x", true),
+        ("unset x", false),
+        ("shopt -s nullglob", true),
+        ("(y=1; cd /usr)", false),
+        ("for i in 1; do :; done", true),
+        ("for i in 1; do :; done", false),
+        ("trap 'echo t' USR1", true),
+        ("true", false),
+        ("set -- a", true),
+        ("set -- a", false),
     ];
     for (at, (text, expected)) in cases.into_iter().enumerate() {
         assert_eq!(changed(&mut shell, text), expected, "step {at}: {text}");
@@ -110,10 +147,22 @@ fn nothing_is_dumped_when_nothing_but_the_directory_can_have_changed() {
 fn whatever_way_a_command_changes_the_shell_the_change_is_captured() {
     let gone = "unset\n";
     let cases = [
-        ("{unset,LANG}", gone), ("{unset,-v,LANG}; true", gone), ("test -v 'a[LANG=5]'", "5\n"), ("[ -v 'a[LANG=5]' ]", "5\n"),
-        ("printf -vLANG new", "new\n"), ("printf x >/dev/null; unset LANG", gone), ("\\unset LANG", gone), ("'unset' LANG", gone),
-        ("un''set LANG", gone), ("true && unset LANG", gone), ("?[n]set LANG", gone), ("echo ${LANG:=5}; LANG=5 :; : $((LANG=5))", "5\n"),
-        ("cd /; unset LANG", gone), ("ls /nowhere 2>&1 || unset LANG", gone), ("/bin/true\nunset LANG", gone), ("2>/dev/null unset LANG", gone),
+        ("{unset,LANG}", gone),
+        ("{unset,-v,LANG}; true", gone),
+        ("test -v 'a[LANG=5]'", "5\n"),
+        ("[ -v 'a[LANG=5]' ]", "5\n"),
+        ("printf -vLANG new", "new\n"),
+        ("printf x >/dev/null; unset LANG", gone),
+        ("\\unset LANG", gone),
+        ("'unset' LANG", gone),
+        ("un''set LANG", gone),
+        ("true && unset LANG", gone),
+        ("?[n]set LANG", gone),
+        ("echo ${LANG:=5}; LANG=5 :; : $((LANG=5))", "5\n"),
+        ("cd /; unset LANG", gone),
+        ("ls /nowhere 2>&1 || unset LANG", gone),
+        ("/bin/true\nunset LANG", gone),
+        ("2>/dev/null unset LANG", gone),
     ];
     let mut lost = Vec::new();
     for (text, expected) in cases {
@@ -140,7 +189,14 @@ fn the_environment_delta_has_what_was_set_changed_unset_and_taken_back() {
     let delta = |pairs: &[(&str, Option<&[u8]>)]| -> BTreeMap<Bytes, Option<Bytes>> {
         pairs.iter().map(|(name, value)| (Bytes::from(name), value.map(Bytes::from))).collect()
     };
-    let expected = [("NEW", Some(b"it's new".as_slice())), ("EMPTY", Some(b"")), ("PATH", Some(b"/bin")), ("HOME", None), ("LANG", None), ("TERM", Some(b"a\nb\xff"))];
+    let expected = [
+        ("NEW", Some(b"it's new".as_slice())),
+        ("EMPTY", Some(b"")),
+        ("PATH", Some(b"/bin")),
+        ("HOME", None),
+        ("LANG", None),
+        ("TERM", Some(b"a\nb\xff")),
+    ];
     assert_eq!(shell.state().env_delta(), delta(&expected));
     shell.run("export LANG HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin TERM=xterm; unset NEW EMPTY LIST");
     assert_eq!(shell.state().env_delta(), delta(&[]));

@@ -48,8 +48,10 @@ fn output_in_the_form_of_our_reports_is_output() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let report = "for n in 1 2 3 R B D X Q1 C1; do printf '%s 0\\0/tmp\\0/tmp\\0' $n; done";
-    let expected: Vec<u8> =
-        ["1", "2", "3", "R", "B", "D", "X", "Q1", "C1"].iter().flat_map(|n| format!("{n} 0\0/tmp\0/tmp\0").into_bytes()).collect();
+    let expected: Vec<u8> = ["1", "2", "3", "R", "B", "D", "X", "Q1", "C1"]
+        .iter()
+        .flat_map(|n| format!("{n} 0\0/tmp\0/tmp\0").into_bytes())
+        .collect();
     let outcome = shell.run(format!("{report}; {{ {report}; }} >&2; (exit 3)"));
     assert_eq!(fate(&outcome), Ending::new(Status::Exited, Some(3)));
     assert_eq!((outcome.stdout, outcome.stderr), (expected.clone(), expected));

@@ -16,7 +16,8 @@ fn exit_is_reported_and_the_next_command_has_everything_up_to_it() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     let pid = shell.pid();
-    let outcome = shell.run("cd /usr; plain=1; export exported=2; f() { echo f; }; echo out; echo err >&2; exit 5; echo not reached");
+    let outcome = shell
+        .run("cd /usr; plain=1; export exported=2; f() { echo f; }; echo out; echo err >&2; exit 5; echo not reached");
     assert_eq!(fate(&outcome), exited(5));
     assert_eq!(seen(&outcome), (Some(5), "out\n".into(), "err\n".into()));
     assert_eq!(shell.out("pwd; echo $plain; f; printenv exported"), "/usr\n1\nf\n2\n");

@@ -31,12 +31,16 @@ fn a_function_in_place_of_echo_is_the_users_own_affair() {
 
 #[test]
 fn functions_in_place_of_builtins_do_not_touch_us() {
-    is_harmless("echo() { :; }; printf() { :; }; cd() { :; }; trap() { :; }; declare() { :; }; set() { :; }; eval() { :; }");
+    is_harmless(
+        "echo() { :; }; printf() { :; }; cd() { :; }; trap() { :; }; declare() { :; }; set() { :; }; eval() { :; }",
+    );
 }
 
 #[test]
 fn a_function_in_place_of_the_dot_does_not_touch_us() {
-    is_harmless("function . { :; }; source() { :; }; return() { :; }; command() { :; }; umask() { :; }; alias() { :; }");
+    is_harmless(
+        "function . { :; }; source() { :; }; return() { :; }; command() { :; }; umask() { :; }; alias() { :; }",
+    );
 }
 
 #[test]
@@ -90,11 +94,16 @@ fn a_prompt_command_runs_without_its_output_in_ours() {
 fn tracing_shows_the_users_commands_and_none_of_ours() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let traced = |stderr: String| -> Vec<String> { stderr.lines().map(|line| line.trim_start_matches('+').trim().to_owned()).collect() };
+    let traced = |stderr: String| -> Vec<String> {
+        stderr.lines().map(|line| line.trim_start_matches('+').trim().to_owned()).collect()
+    };
     let (code, stdout, stderr) = seen(&shell.run("set -x; echo one"));
     assert_eq!((code, stdout.as_str(), traced(stderr)), (Some(0), "one\n", vec!["echo one".to_owned()]));
     let (code, stdout, stderr) = seen(&shell.run("echo two; v=3"));
-    assert_eq!((code, stdout.as_str(), traced(stderr)), (Some(0), "two\n", vec!["echo two".to_owned(), "v=3".to_owned()]));
+    assert_eq!(
+        (code, stdout.as_str(), traced(stderr)),
+        (Some(0), "two\n", vec!["echo two".to_owned(), "v=3".to_owned()])
+    );
     let (_, stdout, stderr) = seen(&shell.run("set +x; echo $v"));
     assert_eq!((stdout.as_str(), traced(stderr)), ("3\n", vec!["set +x".to_owned()]));
     assert_eq!(shell.out("echo quiet"), "quiet\n");

@@ -87,7 +87,10 @@ fn bytes_that_are_not_text_arrive_as_they_are() {
 fn a_here_document_is_taken_as_it_is_indented() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    assert_eq!(shell.out("cat <<'EOF'\n  two $spaces\n\ttab `and` quotes \" '\nEOF\necho after"), "  two $spaces\n\ttab `and` quotes \" '\nafter\n");
+    assert_eq!(
+        shell.out("cat <<'EOF'\n  two $spaces\n\ttab `and` quotes \" '\nEOF\necho after"),
+        "  two $spaces\n\ttab `and` quotes \" '\nafter\n"
+    );
     assert_eq!(shell.out("cat <<-EOF\n\t\tstripped\n\tEOF\n"), "stripped\n");
 }
 
