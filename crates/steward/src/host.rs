@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stead_term::fifo::Probe;
 use stead_term::poll::Poller;
+use stead_term::spawn::OpenFiles;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -30,6 +31,8 @@ pub(crate) struct Host {
     pub(crate) link: Link,
     pub(crate) probe: Probe,
     pub(crate) boot: Vec<u8>,
+    /// What shells may open; we ourselves may open more.
+    pub(crate) open_files: OpenFiles,
     timers: BTreeSet<(Instant, Timer)>,
     /// Shells with news for their followers.
     pub(crate) news: BTreeSet<u32>,
@@ -67,7 +70,14 @@ pub(crate) enum What {
 }
 
 impl Host {
-    pub(crate) fn new(dir: Dir, settings: Settings, poller: Poller, probe: Probe, link: Link) -> Self {
+    pub(crate) fn new(
+        dir: Dir,
+        settings: Settings,
+        poller: Poller,
+        probe: Probe,
+        link: Link,
+        open_files: OpenFiles,
+    ) -> Self {
         Self {
             dir,
             settings,
@@ -75,6 +85,7 @@ impl Host {
             probe,
             link,
             boot: stead_term::proc::boot_id(),
+            open_files,
             timers: BTreeSet::new(),
             news: BTreeSet::new(),
             chores: BTreeSet::new(),

@@ -3,7 +3,8 @@
 //! children. It reads no byte that a user wrote.
 //!
 //! ```text
-//! to the keeper:      S name + descriptor   keep this        D name   drop it        Q   end when the steward ends
+//! to the keeper:      S name + descriptor   keep this        D name   drop it
+//!                     U   I serve           Q   end when I do
 //! to the steward:     F name + descriptor   you had this     Z        that was all   R pid status   a child ended
 //! ```
 
@@ -16,13 +17,12 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use stead_term::packet::{self, Wait};
-use stead_term::spawn;
+use stead_term::spawn::{self, OpenFiles};
 
 /// Ended children that a steward which is just being started again has yet to hear of.
 const REMEMBERED: usize = 1024;
 
-/// A steward that lived shorter than this failed to start; the next try waits.
-const SETTLED: Duration = Duration::from_secs(1);
+/// One steward after another that fails to start is tried ever more rarely, down to this.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// How to start a steward: this program with these arguments.
@@ -46,7 +46,9 @@ enum Note {
 /// keeper died.
 pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
-    let mut keeper = Keeper { store: BTreeMap::new(), reaped: VecDeque::new(), stopping: false };
+    let open_files = spawn::raise_open_files()?;
+    let mut keeper =
+        Keeper { store: BTreeMap::new(), reaped: VecDeque::new(), stopping: false, served: false, open_files };
     loop {
         match packet::receive(&link, Wait::Block)? {
             Some((bytes, fd)) if bytes.first() == Some(&b'S') => keeper.store(&bytes, fd),
@@ -64,7 +66,7 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
     }
     let mut wait = Duration::ZERO;
     while !keeper.stopping {
-        let born = Instant::now();
+        keeper.served = false;
         if let Err(error) = keeper.serve_one(dir, steward, &notes, &inbox, &wake) {
             eprintln!("keeper: can't start a steward: {error}");
         }
@@ -72,12 +74,9 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
         if keeper.stopping || !dir.root().is_dir() {
             break;
         }
-        wait = if born.elapsed() > SETTLED {
-            Duration::ZERO
-        } else {
-            (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT)
-        };
-        keeper.note_until(&inbox, Instant::now() + wait.saturating_sub(Duration::from_millis(5)));
+        // One that came to serve and was killed is started again at once, however often.
+        wait = if keeper.served { Duration::ZERO } else { (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT) };
+        keeper.note_until(&inbox, Instant::now() + wait);
     }
     Ok(())
 }
@@ -86,6 +85,10 @@ struct Keeper {
     store: BTreeMap<Vec<u8>, OwnedFd>,
     reaped: VecDeque<(i32, i32)>,
     stopping: bool,
+    /// The present steward has come to serve.
+    served: bool,
+    /// What the steward, and its shells, may open: what we were allowed.
+    open_files: OpenFiles,
 }
 
 impl Keeper {
@@ -100,7 +103,7 @@ impl Keeper {
     ) -> io::Result<()> {
         let (ours, theirs) = packet::pair()?;
         let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
-        let pid = spawn::successor(&role.program, &role.arguments, theirs, log)?.id();
+        let pid = spawn::successor(&role.program, &role.arguments, theirs, log, Some(self.open_files))?.id();
         let _ = wake.send(());
         let reader = ours.try_clone()?;
         let packets = notes.clone();
@@ -149,6 +152,7 @@ impl Keeper {
             (Some((b'D', name)), _) => {
                 self.store.remove(name);
             }
+            (Some((b'U', _)), _) => self.served = true,
             (Some((b'Q', _)), _) => self.stopping = true,
             _ => {}
         }

@@ -78,6 +78,11 @@ impl Link {
         let _ = packet::send(&self.socket, format!("D{name}").as_bytes(), None, Wait::Block);
     }
 
+    /// We serve: if we die now it is not because we can't.
+    pub(crate) fn serving(&self) {
+        let _ = packet::send(&self.socket, b"U", None, Wait::Block);
+    }
+
     /// The keeper is to end when we do.
     pub(crate) fn stop(&self) {
         let _ = packet::send(&self.socket, b"Q", None, Wait::Block);

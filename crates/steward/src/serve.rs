@@ -54,7 +54,8 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
     listener.set_nonblocking(true)?;
     poller.add(&listener, Source::Listener.token(), Interest::Read)?;
     poller.add(link.socket(), Source::Keeper.token(), Interest::Read)?;
-    let host = Host::new(dir, settings, poller, Probe::new()?, link);
+    let open_files = stead_term::spawn::raise_open_files()?;
+    let host = Host::new(dir, settings, poller, Probe::new()?, link, open_files);
     let mut steward = Steward {
         host,
         epoch,
@@ -74,6 +75,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
     for name in store.keys() {
         steward.host.link.unpark(name);
     }
+    steward.host.link.serving();
     if let Some(ready) = ready {
         steward.host.link.unpark("ready");
         let _ = rustix::io::write(&ready, b"1");
@@ -198,7 +200,7 @@ impl Steward {
         for shell in self.shells.values() {
             shell.descriptors(&mut things);
         }
-        start::keeper(&self.host.dir, &self.keeper, &things)?;
+        start::keeper(&self.host.dir, &self.keeper, &things, Some(self.host.open_files))?;
         self.stopping = true;
         Ok(())
     }

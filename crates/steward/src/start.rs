@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use stead_term::packet::{self, Wait};
-use stead_term::spawn;
+use stead_term::spawn::{self, OpenFiles};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -55,7 +55,7 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
         let _ = rustix::event::poll(&mut [], Some(&pause));
     }
     let (mut ready, theirs) = io::pipe().map_err(failed)?;
-    keeper(&dir, &keeper_role(&dir), &[("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())])
+    keeper(&dir, &keeper_role(&dir), &[("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())], None)
         .map_err(failed)?;
     drop((lock, theirs));
     let mut byte = [0];
@@ -66,10 +66,15 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
 }
 
 /// Starts a keeper and gives it its first things.
-pub(crate) fn keeper(dir: &Dir, role: &Role, things: &[(String, BorrowedFd<'_>)]) -> io::Result<()> {
+pub(crate) fn keeper(
+    dir: &Dir,
+    role: &Role,
+    things: &[(String, BorrowedFd<'_>)],
+    open_files: Option<OpenFiles>,
+) -> io::Result<()> {
     let (ours, theirs) = packet::pair()?;
     let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
-    let mut child = spawn::successor(&role.program, &role.arguments, theirs, log)?;
+    let mut child = spawn::successor(&role.program, &role.arguments, theirs, log, open_files)?;
     for (name, fd) in things {
         packet::send(&ours, format!("S{name}").as_bytes(), Some(*fd), Wait::Block)?;
     }

@@ -13,6 +13,40 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+/// How many files a process may open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenFiles {
+    soft: libc::rlim_t,
+    hard: libc::rlim_t,
+}
+
+/// Lets this process open as many files as the system allows, and returns what it was allowed before: what it starts is
+/// to have that, or `ulimit -n` in a shell would show our needs instead of the user's setting.
+pub fn raise_open_files() -> io::Result<OpenFiles> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid place for the one struct that is written, and read by the second call.
+    unsafe {
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        let raised = libc::rlimit { rlim_cur: limit.rlim_max, ..limit };
+        if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) == -1 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(OpenFiles { soft: limit.rlim_cur, hard: limit.rlim_max })
+}
+
+impl OpenFiles {
+    /// Async-signal-safe: for use between fork and exec.
+    fn apply(self) -> io::Result<()> {
+        let limit = libc::rlimit { rlim_cur: self.soft, rlim_max: self.hard };
+        // SAFETY: reads one valid struct.
+        let done = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        if done == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
 #[derive(Debug)]
 pub struct Spawn<'a> {
     pub program: &'a Path,
@@ -21,6 +55,7 @@ pub struct Spawn<'a> {
     /// The whole environment.
     pub env: &'a [(&'a [u8], &'a [u8])],
     pub cwd: &'a Path,
+    pub open_files: OpenFiles,
     pub stdin: OwnedFd,
     /// Standard output and error. If a terminal: the controlling one of a session of its own.
     pub terminal: OwnedFd,
@@ -31,6 +66,7 @@ pub struct Spawn<'a> {
 pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
     let (mut report, write) = io::pipe()?;
     let raw = write.as_raw_fd();
+    let open_files = spawn.open_files;
     let mut command = Command::new(spawn.program);
     if let Some((zero, rest)) = spawn.arguments.split_first() {
         command.arg0(zero).args(rest);
@@ -43,7 +79,7 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
         .stdout(spawn.terminal.try_clone()?)
         .stderr(spawn.terminal);
     let between = move || {
-        // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setsid`, `getpid`, `write` and `ioctl` are
+        // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setrlimit`, `setsid`, `getpid`, `write` and `ioctl` are
         // async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.
         unsafe {
             match libc::fork() {
@@ -51,6 +87,7 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
                 0 => {}
                 _ => libc::_exit(0),
             }
+            open_files.apply()?;
             if libc::setsid() == -1 || libc::ioctl(1, libc::TIOCSCTTY, 0) == -1 {
                 return Err(io::Error::last_os_error());
             }
@@ -75,14 +112,23 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
 }
 
 /// Starts `arguments` of this very program as a child that knows one descriptor of ours as its number 3.
-pub fn successor(program: &Path, arguments: &[String], link: OwnedFd, log: Stdio) -> io::Result<Child> {
+pub fn successor(
+    program: &Path,
+    arguments: &[String],
+    link: OwnedFd,
+    log: Stdio,
+    open_files: Option<OpenFiles>,
+) -> io::Result<Child> {
     let raw = link.as_raw_fd();
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // SAFETY: runs in the child of a fork; `dup2` and `fcntl` are async-signal-safe, and `raw` is a descriptor that
+    // SAFETY: runs in the child of a fork; `dup2`, `fcntl` and `setrlimit` are async-signal-safe, and `raw` is a descriptor that
     // stays open until the child has been executed, because `link` is dropped only after `spawn`.
     unsafe {
         command.pre_exec(move || {
+            if let Some(open_files) = open_files {
+                open_files.apply()?;
+            }
             // `dup2` onto itself would leave close-on-exec set.
             let copied = if raw == 3 { libc::fcntl(3, libc::F_SETFD, 0) } else { libc::dup2(raw, 3) };
             if copied == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }

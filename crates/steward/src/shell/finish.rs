@@ -4,7 +4,6 @@ use super::{Running, Shell, Stage, journal_fault};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
 use std::fs;
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -79,7 +78,10 @@ impl Shell {
         } else {
             self.release_pair(host, pair);
         }
-        if running.effect == Effect::Unknown || running.cancel.is_some() || self.spare.is_none() {
+        let wrote = self.commands.get(&running.number).is_some_and(|entry| entry.bytes != [0, 0]);
+        let changed = running.effect == Effect::Unknown || running.cancel.is_some();
+        // Even commands that leave nothing behind are to be forgotten one day.
+        if wrote || changed || self.spare.is_none() || running.number % 64 == 0 {
             host.chores.insert(self.key);
         }
         self.start_next(host);
@@ -176,7 +178,7 @@ impl Shell {
     /// either, and is replaced.
     fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
         let baseline = self.baseline.as_ref()?;
-        let dump = self.take_dump(file);
+        let dump = fs::read(self.run.join(file));
         if dump.as_ref().is_ok_and(Vec::is_empty) && !self.is_disk_full() {
             ending.shell_replaced = true;
             let message =
@@ -186,7 +188,7 @@ impl Shell {
             return None;
         }
         let ours = self.lines().exit_trap();
-        let debug = self.take_dump("t").unwrap_or_default();
+        let debug = fs::read(self.run.join("t")).unwrap_or_default();
         let capture = dump.map_err(|error| error.to_string()).and_then(|dump| {
             let capture = Capture::parse(self.dialect, &dump, ours.as_bytes());
             capture.and_then(|capture| capture.with_debug_trap(&debug)).map_err(|error| error.to_string())
@@ -199,14 +201,6 @@ impl Shell {
                 None
             }
         }
-    }
-
-    /// A dump counts once; the file stays, empty and private.
-    fn take_dump(&self, file: &str) -> io::Result<Vec<u8>> {
-        let path = self.run.join(file);
-        let dump = fs::read(&path)?;
-        fs::File::options().write(true).truncate(true).open(&path)?;
-        Ok(dump)
     }
 
     fn is_disk_full(&self) -> bool {

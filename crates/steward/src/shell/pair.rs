@@ -25,6 +25,9 @@ const SLICE: u64 = 1 << 20;
 const HEAVY: u64 = 256 << 10;
 const WIDE: usize = 1 << 20;
 
+/// How often, in bytes of one stream, it is checked whether older output has to go.
+const ROOM_CHECK: u64 = 1 << 20;
+
 /// How long a full disk is left alone.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -269,6 +272,10 @@ impl Shell {
         self.journal.append(&[&record], Need::Last)?;
         entry.last_seq = seq;
         host.news.insert(self.key);
+        // A command that goes on writing takes the room of those before it.
+        if offset / ROOM_CHECK != (offset + length) / ROOM_CHECK {
+            host.chores.insert(self.key);
+        }
         Ok(())
     }
 

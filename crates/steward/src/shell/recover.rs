@@ -344,12 +344,15 @@ impl Shell {
     pub(super) fn start_after_all(&mut self, host: &mut Host) {
         let Some(number) = self.running.as_ref().map(|running| running.number) else { return };
         let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
-        let overlay = self.running.as_ref().map(|running| running.overlay.clone()).unwrap_or_default();
+        let Some((overlay, effect)) = self.running.as_ref().map(|running| (running.overlay.clone(), running.effect))
+        else {
+            return;
+        };
         if let Some(mut running) = self.running.take() {
             self.close_input(host, &mut running);
             self.running = Some(running);
         }
-        match self.prepare(host, number, &exec, &overlay) {
+        match self.prepare(host, number, &exec, &overlay, effect) {
             Ok(input) => {
                 if let Some(running) = &mut self.running {
                     running.input = input;

@@ -94,7 +94,7 @@ impl Shell {
         let overlay = self.overlay(&exec)?;
         let effect = self.effect(&exec, &overlay);
         let pair = self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?;
-        let prepared = self.prepare(host, number, &exec, &overlay);
+        let prepared = self.prepare(host, number, &exec, &overlay, effect);
         let input = match prepared {
             Ok(input) => input,
             Err(error) => {
@@ -148,11 +148,13 @@ impl Shell {
         number: u64,
         exec: &Exec,
         overlay: &Overlay,
+        effect: Effect,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
             let path = self.run.join(format!("s.{}", self.mark.last_status));
             if !path.exists() {
-                super::spawn::write_private(&path, self.lines().status_script(self.mark.last_status).as_bytes())?;
+                // Whole or not at all: half of it would return 0, and the command behind `||` would not run.
+                crate::dir::write_atomically(&path, self.lines().status_script(self.mark.last_status).as_bytes())?;
             }
         }
         if !overlay.is_empty() {
@@ -167,6 +169,12 @@ impl Shell {
                 live.text.set_len(length)?;
             }
             live.text_length = length;
+            if effect == Effect::Unknown {
+                // What is in them afterwards is this command's, also for a steward that takes over in between.
+                for dump in &live.dumps {
+                    dump.set_len(0)?;
+                }
+            }
         }
         self.make_input(host, number, &exec.stdin)
     }

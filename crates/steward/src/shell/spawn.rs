@@ -70,6 +70,7 @@ impl Shell {
             arguments: &arguments,
             env: &env,
             cwd: &cwd,
+            open_files: host.open_files,
             stdin,
             terminal: pty.user,
         };
@@ -113,6 +114,7 @@ impl Shell {
             reply_length: reply_log.metadata()?.len(),
             reply_log,
             reports: Reports::default(),
+            dumps: [open_kept(&self.run.join("st"))?, open_kept(&self.run.join("t"))?],
             text_length: text.metadata()?.len(),
             text,
             ready: false,
@@ -134,7 +136,7 @@ impl Shell {
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["base", "st", "xt", "t"] {
-            open_kept(&self.run.join(dump))?;
+            write_private(&self.run.join(dump), b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
     }

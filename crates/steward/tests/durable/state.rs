@@ -46,7 +46,7 @@ fn codes_but_restarts(warnings: &[stead_model::proto::Warning]) -> Vec<&str> {
 
 /// `kill -9`, and the shell is there again as another process.
 #[track_caller]
-fn kill_shell(shell: &mut TestShell) {
+pub(crate) fn kill_shell(shell: &mut TestShell) {
     let pid = shell.pid();
     kill(pid);
     wait_for("another shell in place of the killed one", || shell.info().pid.filter(|now| *now != pid));

@@ -30,6 +30,14 @@ fn run_through_kills(rig: &Rig, exec: &Exec) -> (stead_model::proto::CommandInfo
     (info.unwrap_or_else(|error| panic!("{error}: {error:?}\n{}", rig.log())), heard)
 }
 
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Kills stewards until told to stop; counts them.
 fn kill_stewards(rig: &Rig, seed: u64, stop: &AtomicBool, kills: &AtomicU32) {
     let mut rng = Rng::new(seed ^ 0x5eed);
@@ -56,13 +64,14 @@ fn killing_the_steward_at_any_instant_loses_no_byte_and_runs_nothing_twice() {
         let (stop, kills) = (AtomicBool::new(false), AtomicU32::new(0));
         let commands = std::thread::scope(|scope| {
             scope.spawn(|| kill_stewards(&rig, seed, &stop, &kills));
+            // The killer ends with us, also when we fail.
+            let _stop = StopOnDrop(&stop);
             let mut rng = Rng::new(seed);
             let mut commands = 0;
-            while kills.load(Ordering::Relaxed) < rounds(40) {
+            while kills.load(Ordering::Relaxed) < rounds(150) {
                 commands += 1;
                 one_command(&rig, &mut rng, commands, seed);
             }
-            stop.store(true, Ordering::Relaxed);
             commands
         });
         let mut shell = TestShell { client: rig.client(), id: shell.id };

@@ -1,7 +1,7 @@
 //! What an answer has acknowledged is there after anything that may happen right behind it.
 
 use super::kill_shell;
-use crate::rig::{Rig, Rng, TestShell, code, is_alive, kill, rounds, seeds, seen, wait_for};
+use crate::rig::{Rig, Rng, TestShell, code, kill, rounds, seeds, seen, wait_for};
 use std::collections::BTreeMap;
 
 /// What the shell must be like by all that was acknowledged.
@@ -52,7 +52,7 @@ impl Expected {
             }
             _ => {
                 let dirs = ["/", "/usr", "/usr/bin", "/tmp"];
-                self.cwd = dirs[usize::try_from(rng.below(4)).unwrap()].to_owned();
+                dirs[usize::try_from(rng.below(4)).unwrap()].clone_into(&mut self.cwd);
                 format!("cd {}", self.cwd)
             }
         }
@@ -67,21 +67,14 @@ impl Expected {
         expected.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}\n")));
         expected.extend(self.functions.iter().map(|(name, value)| format!("f_{name} {value}\n")));
         expected.extend(self.aliases.iter().map(|(name, value)| format!("alias a_{name}='echo {value}'\n")));
-        expected += &format!("{}\n0{}\n{}", self.cwd, self.umask, if self.nounset { "nounset\n" } else { "" });
+        expected.extend([self.cwd.as_str(), "\n0", &self.umask, "\n", if self.nounset { "nounset\n" } else { "" }]);
         let outcome = shell.run(look);
         assert_eq!(seen(&outcome), (Some(0), expected, String::new()), "{what}");
     }
 }
 
-/// `kill -9` of the steward, its keeper and the shell, and a new start.
 fn kill_everything(rig: &Rig, shell: &mut TestShell) {
-    let (keeper, steward, pid) = (rig.keeper_pid(), rig.steward_pid(), shell.pid());
-    // Stopped first, so that neither can replace the other.
-    for pid in [keeper, steward] {
-        stead_term::proc::signal(pid, rustix::process::Signal::STOP);
-    }
-    [pid, steward, keeper].into_iter().for_each(kill);
-    wait_for("all of them to be dead", || (![keeper, steward, pid].into_iter().any(is_alive)).then_some(()));
+    crate::killing::everything(rig, shell);
     rig.start();
     shell.client = rig.client();
 }

@@ -120,11 +120,11 @@ fn a_nasty_state_is_captured_whole() {
         "{state:#?}"
     );
     assert!(!has("FAKE"), "text in a value was taken for a declaration");
-    assert_eq!(state.unset, ["HOME", "LANG"].map(|name| Bytes::from(name)).into());
-    assert_eq!(state.unexported, ["TERM"].map(|name| Bytes::from(name)).into());
+    assert_eq!(state.unset, ["HOME", "LANG"].map(Bytes::from).into());
+    assert_eq!(state.unexported, ["TERM"].map(Bytes::from).into());
     let names = ["f-dash.dot", "handed_down", "knots", "letter", "loops", "pick"];
-    assert_eq!(state.functions.names, names.map(|name| Bytes::from(name)).into());
-    assert_eq!(state.functions.exported, ["handed_down"].map(|name| Bytes::from(name)).into());
+    assert_eq!(state.functions.names, names.map(Bytes::from).into());
+    assert_eq!(state.functions.exported, ["handed_down"].map(Bytes::from).into());
     assert_eq!(
         state.aliases.keys().map(|name| name.escape_ascii().to_string()).collect::<Vec<_>>(),
         ["-", "lines", "ll", "quoted"]

@@ -64,13 +64,12 @@ fn a_thousand_variables_round_trip_exactly() {
 fn a_hundred_and_fifty_kilobytes_of_functions_round_trip_exactly() {
     let rig = Rig::new();
     let mut shell = rig.shell();
-    let functions: String = (0..400)
-        .map(|i| {
-            let lines: String =
-                (0..8).map(|line| format!("    [[ $1 == {line}* ]] && printf '%s {i}.{line}\\n' \"$1\"\n")).collect();
-            format!("function_{i}() {{\n{lines}    cat <<EOF\n}}\nhere $1 {i}\nEOF\n}}\n")
-        })
-        .collect();
+    let functions = (0..400).fold(String::new(), |text, i| {
+        let lines = (0..8).fold(String::new(), |text, line| {
+            text + &format!("    [[ $1 == {line}* ]] && printf '%s {i}.{line}\\n' \"$1\"\n")
+        });
+        text + &format!("function_{i}() {{\n{lines}    cat <<EOF\n}}\nhere $1 {i}\nEOF\n}}\n")
+    });
     runs(&mut shell, &functions);
     let state = shell.state();
     assert!(

@@ -1,0 +1,116 @@
+//! Order, and what comes when the command is over.
+
+use super::info;
+use crate::rig::{Gate, Rig, seen, wait_for};
+use stead_model::frame::Stream;
+use stead_model::proto::{Event, Follow, Request};
+use stead_steward::client::Told;
+
+#[test]
+fn the_order_across_both_streams_is_the_order_in_which_they_were_seen() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let mut gate = Gate::new(&rig, "gate");
+    let steps = [('o', 3), ('e', 1), ('e', 2), ('o', 5), ('e', 4), ('o', 1), ('o', 2), ('e', 7)];
+    let step = |(at, (stream, size)): (usize, &(char, usize))| {
+        let to = if *stream == 'o' { "" } else { " >&2" };
+        format!("printf %s '{}'{to}; {}", at.to_string().repeat(*size), gate.wait())
+    };
+    let text: Vec<String> = steps.iter().enumerate().map(step).collect();
+    let exec = shell.exec(text.join("\n"));
+    let command = exec.command.clone();
+    shell.submit(exec);
+    let mut bytes = (0, 0);
+    for (stream, size) in steps {
+        *(if stream == 'o' { &mut bytes.0 } else { &mut bytes.1 }) += size as u64;
+        wait_for("what was written to be in the journal", || {
+            let info = info(&mut shell.client, &command);
+            ((info.stdout_bytes, info.stderr_bytes) == bytes).then_some(())
+        });
+        gate.release();
+    }
+    let (mut heard, mut times) = (Vec::new(), Vec::new());
+    shell
+        .client
+        .follow_from(&command, 0, false, &mut |told| {
+            if let Told::Output(chunk) = told {
+                times.push(chunk.at);
+                heard.push((
+                    if chunk.stream == Stream::Stdout { 'o' } else { 'e' },
+                    String::from_utf8(chunk.bytes).unwrap(),
+                ));
+            }
+        })
+        .unwrap();
+    let expected: Vec<_> =
+        steps.iter().enumerate().map(|(at, (stream, size))| (*stream, at.to_string().repeat(*size))).collect();
+    assert_eq!(heard, expected);
+    assert!(times.is_sorted(), "time stamps go back: {times:?}");
+}
+
+#[test]
+fn late_output_is_kept_marked_and_told_until_the_last_child_is_gone() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let mut gate = Gate::new(&rig, "gate");
+    let text = format!("{{ {0}; echo late out; {0}; echo late err >&2; }} & echo now", gate.wait());
+    let exec = shell.exec(text);
+    let command = exec.command.clone();
+    shell.submit(exec);
+    let mut other = rig.client();
+    let mut told_of = Vec::new();
+    // The follower lets the child go on only when it has heard of the end: what follows is told as it happens.
+    let follow = Request::Follow(Follow { command: command.clone(), after: 0, credit: 1 << 20, late: true });
+    let last = shell.client.follow(&follow, &mut |told| match told {
+        Told::Event(Event::Ended(_)) => {
+            let ending = info(&mut other, &command).ending.unwrap();
+            told_of.push(format!("ended, open {}", ending.streams_open));
+            gate.release();
+        }
+        Told::Output(chunk) => {
+            told_of.push(format!(
+                "{} {} {:?}",
+                chunk.late,
+                String::from_utf8_lossy(&chunk.bytes).trim_end(),
+                chunk.stream
+            ));
+            if chunk.bytes == b"late out\n" {
+                gate.release();
+            }
+        }
+        Told::Event(Event::Started(_) | Event::Stalled(_)) => {}
+    });
+    assert_eq!(told_of, ["false now Stdout", "ended, open true", "true late out Stdout", "true late err Stderr"]);
+    assert_eq!((last.unwrap().stdout_bytes, info(&mut other, &command).stderr_bytes), (13, 9));
+    // Whoever does not ask for what is late hears the command itself.
+    assert_eq!(shell.end_of(&command).stdout, b"now\n");
+    assert_eq!(shell.silence_of(&command).stdout, b"now\nlate out\n");
+}
+
+#[test]
+fn late_output_of_one_command_never_shows_up_in_the_next() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut commands = Vec::new();
+    for number in 0..5 {
+        let exec = shell.exec(format!("{{ {}; echo late; }} & echo now {number}", gate.wait()));
+        commands.push(exec.command.clone());
+        assert_eq!(seen(&shell.run_exec(exec)), (Some(0), format!("now {number}\n"), String::new()));
+    }
+    for _ in &commands {
+        gate.release();
+    }
+    // An interactive bash may say on standard error that its jobs are done.
+    assert_eq!(shell.run("wait; echo mine").stdout, b"mine\n");
+    for (number, command) in commands.iter().enumerate() {
+        assert_eq!(String::from_utf8(shell.silence_of(command).stdout).unwrap(), format!("now {number}\nlate\n"));
+    }
+}
+
+#[test]
+fn a_command_without_background_children_says_that_nothing_more_will_come() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    assert!(!shell.run("echo a | cat").info.ending.unwrap().streams_open);
+}

@@ -1,0 +1,79 @@
+//! A great deal of output.
+
+use super::{info, is_pattern, printing, read};
+use crate::rig::{Rig, wait_for};
+use stead_model::proto::{Credit, Exec, Request, Status};
+use stead_steward::client::Told;
+
+/// A gibibyte, or less where the tests are to be quick.
+fn a_lot() -> u64 {
+    if std::env::var("STEAD_STRESS").is_ok_and(|stress| stress == "quick") { 64 << 20 } else { 1 << 30 }
+}
+
+#[test]
+fn a_gibibyte_is_heard_and_read_back_byte_by_byte() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let size = a_lot();
+    let exec = Exec { follow: Some(4 << 20), ..shell.exec(format!("{}; (exit 6)", printing(size))) };
+    let command = exec.command.clone();
+    let mut heard = 0;
+    let followed = shell.client.follow(&Request::Exec(Box::new(exec)), &mut |told| {
+        if let Told::Output(chunk) = told {
+            assert_eq!(chunk.offset, heard, "a hole or a repetition");
+            is_pattern(&chunk.bytes, heard);
+            heard += chunk.bytes.len() as u64;
+        }
+    });
+    let followed = followed.unwrap();
+    assert_eq!((heard, followed.stdout_bytes, followed.ending.unwrap().exit_code), (size, size, Some(6)));
+    // An odd size, so that pieces begin anywhere.
+    let mut at = 0;
+    while at < size {
+        let (bytes, total) = read(&mut shell.client, &command, at, 3_999_983).unwrap();
+        assert!(!bytes.is_empty() && total == size, "{} of {total} bytes at {at}", bytes.len());
+        is_pattern(&bytes, at);
+        at += bytes.len() as u64;
+    }
+    assert_eq!(read(&mut shell.client, &command, size, 100).unwrap(), (Vec::new(), size));
+}
+
+const SOME: u64 = 24 << 20;
+
+#[test]
+fn a_follower_with_hardly_any_credit_holds_nobody_up_and_hears_everything_later() {
+    let rig = Rig::new();
+    let shell = rig.shell();
+    let exec = Exec { follow: Some(1), ..shell.exec(printing(SOME)) };
+    hears_everything_later(&rig, &exec, 1 << 40);
+}
+
+#[test]
+fn a_follower_that_reads_nothing_holds_nobody_up_and_hears_everything_later() {
+    let rig = Rig::new();
+    let shell = rig.shell();
+    let exec = Exec { follow: Some(1 << 40), ..shell.exec(printing(SOME)) };
+    hears_everything_later(&rig, &exec, 0);
+}
+
+/// The connection is not read before the command has ended, as another one sees it.
+fn hears_everything_later(rig: &Rig, exec: &Exec, credit: u64) {
+    let (mut slow, mut other) = (rig.client(), rig.client());
+    let request = slow.send(&Request::Exec(Box::new(exec.clone()))).unwrap();
+    let ended = wait_for("the command to end without its follower", || {
+        let found = other.request(&Request::Command(exec.command.clone()));
+        found.ok().map(|_| info(&mut other, &exec.command)).filter(|info| info.status.is_final())
+    });
+    assert_eq!((ended.status, ended.stdout_bytes), (Status::Exited, SOME));
+    slow.send(&Request::Credit(Credit { request, bytes: credit })).unwrap();
+    let (mut heard, mut seqs) = (Vec::new(), Vec::new());
+    slow.receive(request, &mut |told| {
+        seqs.extend(told.seq());
+        if let Told::Output(chunk) = told {
+            heard.extend_from_slice(&chunk.bytes);
+        }
+    })
+    .unwrap();
+    assert_eq!((heard.len() as u64, seqs), (SOME, (1..=ended.last_seq).collect::<Vec<_>>()));
+    is_pattern(&heard, 0);
+}
