@@ -27,7 +27,7 @@ pub struct Context {
 
 /// Builtins and reserved words of bash, dash and ash that may change more than the directory. What isn't here is
 /// an external program or a builtin like `cd` or `echo`.
-const REACHING: [&[u8]; 68] = [
+const REACHING: [&[u8]; 69] = [
     b".",
     b"alias",
     b"bg",
@@ -96,6 +96,7 @@ const REACHING: [&[u8]; 68] = [
     b"]]",
     b"coproc",
     b"chdir",
+    b"jobs",
 ];
 
 pub fn effect_of(text: &[u8], context: &Context) -> Effect {
@@ -128,8 +129,10 @@ fn simple_command_is_harmless(words: &[Word], context: &Context) -> bool {
     if REACHING.contains(&name.bytes.as_slice()) {
         return false;
     }
-    // `printf -v NAME` assigns; with an expansion among its words we can't tell that it doesn't.
-    name.bytes != b"printf" || !words.iter().any(|word| word.expands || word.bytes.starts_with(b"-"))
+    // `printf -v NAME` assigns, `test -v 'a[i=1]'` evaluates; with an expansion among the words we can't tell that it
+    // doesn't say so.
+    let tricky = [b"printf".as_slice(), b"test", b"["].contains(&name.bytes.as_slice());
+    !tricky || !words.iter().any(|word| word.expands || word.bytes.starts_with(b"-v"))
 }
 
 struct Word {
@@ -259,7 +262,8 @@ impl Commands<'_> {
                     self.at += 2;
                 }
                 _ => {
-                    word.expands |= matches!(byte, b'*' | b'?' | b'[' | b'~' | b'{') && self.at != from;
+                    // `[` alone is a command; anywhere else it may be the beginning of a pattern.
+                    word.expands |= matches!(byte, b'*' | b'?' | b'~' | b'{') || byte == b'[' && self.at != from;
                     word.bytes.push(byte);
                     self.at += 1;
                 }
@@ -416,6 +420,11 @@ mod tests {
             "echo $'x'",
             "coproc cat",
             "enable -n echo",
+            "{unset,LANG}",
+            "test -v 'a[LANG=5]'",
+            "[ -v a ]",
+            "[ $x y ]",
+            "jobs -x unset X",
             "ulimit -n 10",
             "function f { :; }",
             "a=(1 2)",

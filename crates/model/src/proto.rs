@@ -134,7 +134,7 @@ pub struct Welcome {
     /// Of the steward's program.
     #[n(1)]
     pub build: String,
-    /// Grows with each start of the steward over the same directory.
+    /// Counts the starts of the steward over the same directory.
     #[n(2)]
     pub epoch: u64,
     #[n(3)]

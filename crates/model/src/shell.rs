@@ -106,9 +106,11 @@ impl Lines {
         format!("{prefix}printf '%s\\0' \"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" 1<>{}", self.rep)
     }
 
-    /// The first line a new shell reads.
+    /// The first line a new shell reads. A script that can't be read to its end would leave half a state: then it goes,
+    /// before it comes to any command.
     pub fn start(&self) -> String {
-        format!(" {}. {} </dev/null\n", self.dialect.prefix(), self.path("init"))
+        let p = self.dialect.prefix();
+        format!(" {p}. {} </dev/null || {p}exit 1\n", self.path("init"))
     }
 
     /// The file that [`Self::start`] sources: quiet prompts, no history, our EXIT trap, then the baseline if it isn't
@@ -200,19 +202,12 @@ impl Lines {
             tail.push(self.say("D"));
         }
         let status = self.path(&format!("s.{}", trigger.last_status));
-        match self.dialect {
-            // One line: between lines the shell would run PROMPT_COMMAND. `||`: a status to be continued must not
-            // trip `errexit`; what stands last in the list is not exempt from it.
-            Dialect::Bash => {
-                let before = if trigger.last_status == 0 { String::new() } else { format!("{p}. {status} || ") };
-                format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
-            }
-            // dash drops the rest of a line after a syntax error in a sourced file, so the report has its own.
-            Dialect::Posix => {
-                let before = if trigger.last_status == 0 { String::new() } else { format!(" {p}. {status}\n") };
-                format!("\n{before} {p}{run} {streams}\n {}\n", tail.join("\n "))
-            }
-        }
+        // One line: between lines bash would run PROMPT_COMMAND, and ash gives what it has read ahead to the programs it
+        // runs as their input. (A syntax error in the text makes dash and ash drop the rest of the line; then the shell
+        // comes back without a report, which the watch notices.) `||`: a status to be continued must not trip
+        // `errexit`; what stands last in the list is not exempt from it.
+        let before = if trigger.last_status == 0 { String::new() } else { format!("{p}. {status} || ") };
+        format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
     }
 
     /// Contents of `s.N`: the shortest way to make `$?` be N.
@@ -383,11 +378,11 @@ mod tests {
     }
 
     #[test]
-    fn posix_shells_get_the_report_on_a_line_of_its_own() {
+    fn nothing_follows_the_line_that_runs_a_command() {
         let line = lines(Dialect::Posix).trigger(&Trigger { last_status: 3, capture: true, ..TRIGGER });
-        let want = "\n \\command . '/r/s.3'\n \\command . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'\n \
-                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n \
-                    \\command . '/r/d' >|'/r/st' 2>/dev/null || \\command :\n \
+        let want = "\n \\command . '/r/s.3' || \\command . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'; \
+                    \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'; \
+                    \\command . '/r/d' >|'/r/st' 2>/dev/null || \\command :; \
                     \\command printf '%s\\0' \"D $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
     }

@@ -122,10 +122,19 @@ impl<'a> Reader<'a> {
 
     /// Passes over the rest of a statement, to the newline that ends it: one that stands in no quotes.
     pub fn skip_statement(&mut self) -> Result<(), WordError> {
+        self.skip_until(b"\n")
+    }
+
+    /// Passes over one element of a printed array, to the blank that ends it.
+    pub fn skip_entry(&mut self) -> Result<(), WordError> {
+        self.skip_until(b" ")
+    }
+
+    fn skip_until(&mut self, ends: &[u8]) -> Result<(), WordError> {
         let mut sink = Vec::new();
         while let Some(byte) = self.peek() {
             match byte {
-                b'\n' => return Ok(()),
+                _ if ends.contains(&byte) => return Ok(()),
                 b'\'' => self.single(&mut sink)?,
                 b'"' => self.double(&mut sink)?,
                 b'$' if self.text.get(self.at + 1) == Some(&b'\'') => self.ansi_c(&mut sink)?,

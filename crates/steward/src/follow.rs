@@ -15,7 +15,7 @@ use stead_model::record::{ChunkRecord, Record};
 pub(crate) struct Follower {
     pub(crate) connection: u32,
     pub(crate) request: u32,
-    number: u64,
+    pub(crate) number: u64,
     at: LogPos,
     after: u64,
     /// May go below zero by one chunk: chunks are never cut.

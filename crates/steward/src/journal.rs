@@ -232,6 +232,18 @@ impl Journal {
         self.dir.join(format!("{number}.{suffix}"))
     }
 
+    /// The numbers of all commands that have output here.
+    pub fn stream_numbers(&self) -> Result<Vec<u64>, JournalError> {
+        let failed = |source| JournalError::io(&self.dir, source);
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let number = name.to_str().and_then(|n| n.strip_suffix(".out").or_else(|| n.strip_suffix(".err")));
+            numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        }
+        Ok(numbers)
+    }
+
     /// Opens a stream for moving bytes into, making it if it isn't there; with its present length.
     pub fn open_stream(&self, number: u64, stream: Stream) -> Result<(File, u64), JournalError> {
         let path = self.stream_path(number, stream);

@@ -40,7 +40,7 @@ pub(crate) struct Steward {
 /// Runs a steward over `dir` until it is told to end; `link` is the keeper's.
 pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> io::Result<()> {
     let (link, mut store) = Link::receive(link)?;
-    let epoch = dir.next_epoch()?;
+    let epoch = dir.next_epoch();
     let ready = store.remove("ready");
     let lock = store.remove("lock");
     let poller = Poller::new()?;
@@ -87,7 +87,7 @@ impl Steward {
     fn recover(&mut self, store: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
         for key in self.host.dir.journals()? {
             self.last_key = self.last_key.max(key);
-            match Shell::recover(&mut self.host, key, store, self.epoch) {
+            match Shell::recover(&mut self.host, key, store) {
                 Ok(Some(shell)) => {
                     self.names.insert(shell.open.shell.clone(), key);
                     self.ids.extend(shell.commands.iter().map(|(number, entry)| (entry.id.clone(), (key, *number))));

@@ -77,6 +77,8 @@ pub(crate) struct Shell {
     /// For the next result: something happened between two commands.
     warnings: Vec<Warning>,
     stream_bytes: u64,
+    /// There may be bytes in the output files that have no record yet.
+    unnoted: bool,
     /// Versions of stored states that the present one replaced.
     obsolete: Vec<u64>,
     /// Answers to requests that had to wait for a pipe: connection, request, answer.
@@ -130,6 +132,13 @@ struct Live {
     condemned: bool,
 }
 
+impl Live {
+    /// Whether a command may be given to it: it is not about to go.
+    fn can_take(&self) -> bool {
+        !self.gone && !self.condemned && self.exiting.is_none()
+    }
+}
+
 /// The command that the shell is busy with.
 #[derive(Debug)]
 struct Running {
@@ -158,6 +167,8 @@ enum Stage {
     Capturing,
     /// After a cancellation: the answer to this query means that everything is captured.
     CatchingUp(u64),
+    /// All is said; only its end is yet to be noted, and the disk may be full.
+    Over,
 }
 
 #[derive(Debug)]
@@ -231,6 +242,7 @@ impl Shell {
             followers: Vec::new(),
             warnings: Vec::new(),
             stream_bytes: 0,
+            unnoted: false,
             obsolete: Vec::new(),
             outbox: Vec::new(),
         }
@@ -352,7 +364,12 @@ impl Shell {
     pub(crate) fn oldest_output(&self) -> Option<(u64, u64)> {
         let removable =
             |entry: &Entry| entry.ended.is_some() && entry.drained && !entry.evicted && entry.bytes != [0, 0];
-        self.commands.iter().find(|(_, entry)| removable(entry)).map(|(number, entry)| (entry.accepted_at, *number))
+        // Whoever is reading it may finish.
+        let followed = |number: u64| self.followers.iter().any(|follower| follower.number == number);
+        self.commands
+            .iter()
+            .find(|(number, entry)| removable(entry) && !followed(**number))
+            .map(|(number, entry)| (entry.accepted_at, *number))
     }
 
     pub(crate) fn forget_output(&mut self, number: u64) {

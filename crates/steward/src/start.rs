@@ -1,5 +1,6 @@
 //! Starting a steward over a directory, or finding the one that runs there.
 
+use crate::client::Client;
 use crate::dir::{Dir, DirError};
 use crate::keeper::Role;
 use rustix::fs::FlockOperation;
@@ -25,6 +26,9 @@ pub enum StartError {
     Silent(PathBuf),
 }
 
+/// How long a steward that is being started again may take to greet.
+const GREETING: Duration = Duration::from_secs(2);
+
 /// Whether it was there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Started {
@@ -43,7 +47,7 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
     let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(dir.lock()).map_err(failed)?;
     let until = Instant::now() + PATIENCE;
     while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if dir.connect().is_ok() {
+        if answers(&dir) {
             return Ok(Started::Before);
         }
         if Instant::now() > until {
@@ -63,6 +67,17 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
         0 => Err(StartError::Died(dir.root().to_owned())),
         _ => Ok(Started::Now),
     }
+}
+
+/// Whether somebody is there who speaks the protocol: a process that is just dying may still hold the socket.
+fn answers(dir: &Dir) -> bool {
+    let greet = || {
+        let stream = dir.connect().ok()?;
+        stream.set_read_timeout(Some(GREETING)).ok()?;
+        let read = stream.try_clone().ok()?;
+        Client::over(Box::new(read), Box::new(stream), "start").ok()
+    };
+    greet().is_some()
 }
 
 /// Starts a keeper and gives it its first things.

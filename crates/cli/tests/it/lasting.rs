@@ -75,7 +75,10 @@ fn dash_keeps_its_state_and_stays_dash() {
 fn a_script_on_standard_input_is_one_command() {
     let rig = Rig::new();
     let script = rig.scratch().join("script");
-    File::create(&script).unwrap().write_all(b"for i in 1 2\ndo\n  echo $i\ndone\ncat <<EOF\nhere\nEOF\nx=5\n").unwrap();
+    File::create(&script)
+        .unwrap()
+        .write_all(b"for i in 1 2\ndo\n  echo $i\ndone\ncat <<EOF\nhere\nEOF\nx=5\n")
+        .unwrap();
     let mut command = rig.stead(["shell"]);
     command.stdin(File::open(&script).unwrap());
     assert_eq!(rig.run(command), said(0, "1\n2\nhere\n", ""));

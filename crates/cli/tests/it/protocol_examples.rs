@@ -31,7 +31,8 @@ fn every_hex_block_of_the_protocol_page_is_what_the_code_encodes() {
 fn frames() -> BTreeMap<&'static str, Vec<u8>> {
     let exec = Exec { follow: Some(1 << 20), ..Exec::new(shell(), command(), "echo hi") };
     let follow = Follow { command: command(), after: 2, credit: 1 << 20, late: true };
-    let chunk = Chunk { seq: 2, stream: Stream::Stdout, late: false, offset: 0, at: NOW + 900, bytes: b"hi\n".to_vec() };
+    let chunk =
+        Chunk { seq: 2, stream: Stream::Stdout, late: false, offset: 0, at: NOW + 900, bytes: b"hi\n".to_vec() };
     BTreeMap::from([
         ("hello", request(1, &Request::Hello(Hello { oldest: 1, newest: 1, client: "demo".to_owned() }))),
         ("welcome", reply(1, &Reply::Welcome(welcome()))),

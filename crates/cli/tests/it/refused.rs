@@ -60,8 +60,7 @@ fn without_a_home_there_is_no_default_directory() {
     let rig = Rig::new();
     let mut command = rig.stead(["shell", "-c", "true"]);
     command.env_remove("HOME").env_remove("STEAD_SHELL_DIR");
-    let message =
-        "stead: no place for the steward: neither HOME nor XDG_DATA_HOME is set; give one with `--dir`\n";
+    let message = "stead: no place for the steward: neither HOME nor XDG_DATA_HOME is set; give one with `--dir`\n";
     assert_eq!(rig.run(command), said(125, "", message));
 }
 

@@ -11,10 +11,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use stead_model::proto::{Reply, Request, Stats};
-use stead_steward::client::Client;
+use stead_steward::client::{Client, ClientError};
 
 /// How long anything may take before a test calls it hung. Generous: the machine may be busy.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Rig {
     dir: tempfile::TempDir,
@@ -70,27 +70,32 @@ impl Rig {
         self.run(command)
     }
 
+    /// Asked until it is told: a steward that is just being killed breaks off in the middle.
+    #[track_caller]
     pub(crate) fn pids(&self) -> Pids {
-        let said = self.steward("status");
-        let numbers = said.stdout.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
-        // After the three of the version.
-        let numbers: Vec<i32> = numbers.skip(3).collect();
-        match numbers.as_slice() {
-            [steward, keeper, ..] => Pids { steward: *steward, keeper: *keeper },
-            _ => panic!("{said:?}"),
-        }
+        wait_for("the status of the steward", || {
+            let said = self.steward("status");
+            let numbers = said.stdout.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok());
+            // After the three of the version.
+            let numbers: Vec<i32> = numbers.skip(3).collect();
+            let [steward, keeper, ..] = numbers.as_slice() else { return None };
+            Some(Pids { steward: *steward, keeper: *keeper })
+        })
     }
 
     /// A connection as any client has it.
     pub(crate) fn client(&self) -> Client {
-        Client::connect(&self.path(), "test").unwrap()
+        loop {
+            match Client::connect(&self.path(), "test") {
+                Err(ClientError::Broken(_)) => {}
+                client => return client.unwrap(),
+            }
+        }
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        match self.client().request(&Request::Stats).unwrap() {
-            Reply::Stats(stats) => stats,
-            other => panic!("{other:?}"),
-        }
+        let Reply::Stats(stats) = self.client().request(&Request::Stats).unwrap() else { panic!("no stats") };
+        stats
     }
 
     /// A FIFO that holds commands back until the test lets them go.
@@ -225,4 +230,9 @@ pub(crate) fn text_of(path: &Path) -> String {
 
 pub(crate) fn signal(pid: i32, signal: Signal) {
     rustix::process::kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+/// One that nobody has reaped yet is dead all the same.
+pub(crate) fn is_alive(pid: i32) -> bool {
+    stead_term::proc::stat(pid).is_some_and(|stat| stat.state != b'Z')
 }

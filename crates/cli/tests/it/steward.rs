@@ -1,7 +1,7 @@
 //! `stead steward`.
 
-use crate::rig::{Rig, said, signal, wait, wait_for};
-use rustix::process::{Pid, Signal, test_kill_process};
+use crate::rig::{Rig, is_alive, said, signal, wait, wait_for};
+use rustix::process::Signal;
 use std::process::Stdio;
 use stead_steward::client::Client;
 
@@ -11,12 +11,16 @@ fn a_steward_is_started_once_found_again_and_stopped() {
     assert_eq!(rig.steward("start"), said(0, "started\n", ""));
     assert_eq!(rig.steward("start"), said(0, "already running\n", ""));
     let pids = rig.pids();
-    let status =
-        format!("steward {} running as {} (keeper {}), start 1\n", env!("CARGO_PKG_VERSION"), pids.steward, pids.keeper);
+    let status = format!(
+        "steward {} running as {} (keeper {}), start 1\n",
+        env!("CARGO_PKG_VERSION"),
+        pids.steward,
+        pids.keeper
+    );
     assert_eq!(rig.steward("status"), said(0, &status, ""));
     assert_eq!(rig.steward("stop"), said(0, "stopped\n", ""));
     for pid in [pids.steward, pids.keeper] {
-        wait_for("both processes to end", || test_kill_process(Pid::from_raw(pid).unwrap()).is_err().then_some(()));
+        wait_for("both processes to end", || (!is_alive(pid)).then_some(()));
     }
 }
 
@@ -48,9 +52,7 @@ fn stopping_ends_the_processes_of_its_shells() {
     assert_eq!(pids.len(), 2, "{got:?}");
     rig.steward("stop");
     for pid in pids {
-        wait_for("a process of the shell to end", || {
-            test_kill_process(Pid::from_raw(pid).unwrap()).is_err().then_some(())
-        });
+        wait_for("a process of the shell to end", || (!is_alive(pid)).then_some(()));
     }
 }
 

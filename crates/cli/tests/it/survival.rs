@@ -40,7 +40,8 @@ fn a_steward_killed_in_the_middle_of_much_output_loses_and_repeats_no_byte() {
     run.wait_for_stdout("\n1000\n");
     signal(rig.pids().steward, Signal::KILL);
     gate.release();
-    let want: String = (1..=120_000).map(|number| format!("{number}\n")).collect();
+    let want: Vec<String> = (1..=120_000).map(|number| number.to_string()).collect();
+    let want = want.join("\n") + "\n";
     let got = run.end();
     assert_eq!((got.code, got.stderr.as_str()), (Some(0), "end\n"));
     assert!(got.stdout == want, "{} bytes instead of {}", got.stdout.len(), want.len());
@@ -90,11 +91,11 @@ fn a_lost_command_has_the_code_137() {
 #[test]
 fn a_killed_shell_is_started_again_with_its_state_and_says_so_once() {
     let rig = Rig::new();
-    let pid = rig.shell(&["-c", "v=kept; f() { echo f; }; cd /usr; umask 027; echo $$"]).stdout;
+    let pid = rig.shell(&["-c", "v=kept; a=(1 '2 3'); f() { echo f; }; cd /usr; umask 027; echo $$"]).stdout;
     signal(pid.trim().parse().unwrap(), Signal::KILL);
     wait_for("another shell", || (shell_pid(&rig)? != pid.trim()).then_some(()));
     let warning = "stead: warning: the shell died between two commands and was started again with its state\n";
-    assert_eq!(rig.shell(&["-c", "echo $v; f; pwd; umask"]), said(0, "kept\nf\n/usr\n0027\n", warning));
+    assert_eq!(rig.shell(&["-c", "echo $v ${a[1]}; f; pwd; umask"]), said(0, "kept 2 3\nf\n/usr\n0027\n", warning));
     assert_eq!(rig.shell(&["-c", "echo $v"]), said(0, "kept\n", ""));
 }
 
@@ -104,8 +105,7 @@ fn a_directory_that_is_gone_is_replaced_by_the_nearest_parent_with_a_warning() {
     let scratch = rig.scratch().canonicalize().unwrap();
     rig.shell(&["-c", "mkdir -p a/b; cd a/b"]);
     assert_eq!(rig.shell(&["-c", "rm -r ../../a; kill -9 $$"]).code, Some(137));
-    let warning =
-        format!("stead: warning: `{0}/a/b` is gone; the shell is in `{0}`\n", scratch.display());
+    let warning = format!("stead: warning: `{0}/a/b` is gone; the shell is in `{0}`\n", scratch.display());
     assert_eq!(rig.shell(&["-c", "pwd"]), said(0, &format!("{}\n", scratch.display()), &warning));
 }
 
@@ -124,7 +124,9 @@ fn commands(rig: &Rig) -> Vec<CommandInfo> {
 }
 
 fn shell_pid(rig: &Rig) -> Option<String> {
-    let Reply::Shell(info) = rig.client().request(&Request::Shell(default_shell())).unwrap() else { panic!("no shell") };
+    let Reply::Shell(info) = rig.client().request(&Request::Shell(default_shell())).unwrap() else {
+        panic!("no shell")
+    };
     info.pid.map(|pid| pid.to_string())
 }
 

@@ -194,8 +194,14 @@ impl Capture {
             unexported,
             functions,
             aliases: self.aliases.clone(),
-            shopt: difference(&self.shopt, &baseline.shopt),
-            options: difference(&self.options, &baseline.options),
+            shopt: difference(&self.shopt, &baseline.shopt, |name| {
+                !name.starts_with("compat") && !matches!(name, "restricted_shell" | "login_shell")
+            }),
+            // `restricted` could never be left again and forbids the redirections that we speak through, `onecmd` would
+            // end each new shell at once, and history is off in ours.
+            options: difference(&self.options, &baseline.options, |name| {
+                !matches!(name, "restricted" | "onecmd" | "history")
+            }),
             umask: (self.umask != baseline.umask).then(|| self.umask.clone()),
             traps: self
                 .traps
@@ -251,7 +257,8 @@ fn declarations(text: &[u8]) -> Result<BTreeMap<Bytes, Bytes>, CaptureError> {
             return Err(CaptureError::Malformed("variables"));
         }
         reader.skip_statement().map_err(|source| CaptureError::Word { section: "variables", source })?;
-        out.insert(name, Bytes::from(reader.since(from)));
+        let statement = reader.since(from);
+        out.insert(name, in_order(statement).map_or_else(|| Bytes::from(statement), Bytes));
         reader.skip_newlines();
     }
     Ok(out)
@@ -369,8 +376,33 @@ fn exports_it(statement: &[u8]) -> bool {
     if reader.eat(b"declare -") { reader.until(b" ").contains(&b'x') } else { reader.eat(b"export ") }
 }
 
-fn difference(now: &BTreeSet<String>, before: &BTreeSet<String>) -> BTreeMap<String, bool> {
+/// What is on now and was off before, or the other way round, as far as it can be brought back.
+fn difference(
+    now: &BTreeSet<String>,
+    before: &BTreeSet<String>,
+    restorable: impl Fn(&str) -> bool,
+) -> BTreeMap<String, bool> {
     let on = now.difference(before).map(|name| (name.clone(), true));
     let off = before.difference(now).map(|name| (name.clone(), false));
-    on.chain(off).collect()
+    on.chain(off).filter(|(name, _)| restorable(name)).collect()
+}
+
+/// bash prints an associative array in the order of its hash chains, which another shell with the same keys need not
+/// share: sorted, equal arrays are equal text.
+fn in_order(statement: &[u8]) -> Option<Vec<u8>> {
+    let flags = statement.strip_prefix(b"declare -")?.split(|&byte| byte == b' ').next()?;
+    let open = statement.iter().position(|&byte| byte == b'=').filter(|_| flags.contains(&b'A'))?;
+    let inner = statement.get(open + 1..)?.strip_prefix(b"(")?.strip_suffix(b")")?;
+    let (mut reader, mut entries) = (Reader::new(inner), Vec::new());
+    loop {
+        reader.skip_blank();
+        let from = reader.at();
+        if reader.is_done() {
+            break;
+        }
+        reader.skip_entry().ok()?;
+        entries.push(reader.since(from));
+    }
+    entries.sort_unstable();
+    Some([statement.get(..=open)?, b"(", &entries.join(&b' '), b")"].concat())
 }

@@ -1,8 +1,9 @@
 //! A script that makes a fresh shell equal to a stored state.
 //!
-//! The order matters: options that bear on parsing first, functions before aliases (or their bodies would be
-//! expanded), read-only variables after everything that might still assign, `set -o` last, because `errexit`,
-//! `noexec` and `nounset` would act on the script itself.
+//! The order matters: variables first, because an array can only be declared by a plain `declare`, which a function could
+//! hide; functions before aliases (or their bodies would be expanded), and under `extglob`, which their patterns may
+//! need; read-only variables after everything that might still assign; `set -o` last, because `errexit`, `noexec` and
+//! `nounset` would act on the script itself.
 
 use super::ShellState;
 use crate::shell::Dialect;
@@ -14,6 +15,8 @@ pub enum Extent {
     All,
     /// Without functions, aliases, traps and options: for a shell in which these made us unable to hear from it.
     WithoutCode,
+    /// For a shell that even its variables keep from starting.
+    DirectoryOnly,
 }
 
 /// Builtins and functions of these names are what we speak through; a state that takes them away is restored without
@@ -25,19 +28,14 @@ const NEEDED: [&str; 11] =
 /// no `OLDPWD`, as it should.
 pub fn script(dialect: Dialect, state: &ShellState, extent: Extent, start: &[u8]) -> Vec<u8> {
     let mut script = Script { dialect, out: Vec::new() };
-    let code = extent == Extent::All;
-    if code {
-        script.options_for_parsing(state);
-        script.functions(state);
-    }
-    script.variables(state, |statement| !is_readonly(statement));
-    script.directory(state, start);
-    script.variables(state, is_readonly);
-    if let Some(umask) = &state.umask {
-        script.line(&[b"umask ", umask.as_bytes()]);
-    }
-    if code {
-        script.code(state);
+    match extent {
+        Extent::All => {
+            script.data(state, start);
+            script.functions(state);
+            script.code(state);
+        }
+        Extent::WithoutCode => script.data(state, start),
+        Extent::DirectoryOnly => script.directory(state, start),
     }
     script.out
 }
@@ -61,19 +59,26 @@ impl Script {
         self.out.push(b'\n');
     }
 
-    fn options_for_parsing(&mut self, state: &ShellState) {
-        for (name, on) in state
-            .shopt
-            .iter()
-            .filter(|(name, _)| !name.starts_with("compat") && *name != "restricted_shell" && *name != "login_shell")
-        {
+    fn data(&mut self, state: &ShellState, start: &[u8]) {
+        self.variables(state, |statement| !is_readonly(statement));
+        self.directory(state, start);
+        self.variables(state, is_readonly);
+        if let Some(umask) = &state.umask {
+            self.line(&[b"umask ", umask.as_bytes()]);
+        }
+    }
+
+    fn shell_options(&mut self, state: &ShellState) {
+        for (name, on) in &state.shopt {
             self.line(&[b"shopt ", if *on { b"-s " } else { b"-u " }, name.as_bytes()]);
         }
     }
 
     fn functions(&mut self, state: &ShellState) {
         if !state.functions.text.is_empty() {
+            self.line(&[b"shopt -s extglob"]);
             self.raw(&[&state.functions.text]);
+            self.line(&[b"shopt -u extglob"]);
             for name in &state.functions.exported {
                 self.line(&[b"export -f -- ", &quote(name)]);
             }
@@ -96,6 +101,8 @@ impl Script {
                 self.line(&[b"unset -v ", name]);
             }
             match self.dialect {
+                // A quoted word before it, and `=(` is a syntax error.
+                Dialect::Bash if is_array(statement) => self.raw(&[statement]),
                 Dialect::Bash => self.line(&[statement]),
                 // `export A=..` and `A=..` are no builtins that could be hidden.
                 Dialect::Posix => self.raw(&[statement]),
@@ -142,6 +149,7 @@ impl Script {
     }
 
     fn code(&mut self, state: &ShellState) {
+        self.shell_options(state);
         if !state.completions.is_empty() {
             self.raw(&[&state.completions]);
         }
@@ -159,19 +167,24 @@ impl Script {
             let dashes: &[u8] = if self.dialect == Dialect::Bash { b"alias -- " } else { b"alias " };
             self.line(&[dashes, &quote(name), b"=", &quote(value)]);
         }
-        // `restricted` could never be left again and forbids the redirections that we speak through; `onecmd` would end
-        // the shell at once, and each one after it.
-        let harmful = |name: &str| matches!(name, "restricted" | "onecmd" | "history");
-        for (name, on) in state.options.iter().filter(|(name, _)| !harmful(name)) {
+        for (name, on) in &state.options {
             self.line(&[b"set ", if *on { b"-o " } else { b"+o " }, name.as_bytes()]);
         }
     }
 }
 
-/// `declare -r..`: flags up to the first blank.
 fn is_readonly(statement: &[u8]) -> bool {
-    let flags = statement.strip_prefix(b"declare -").unwrap_or_default();
-    flags.iter().take_while(|&&flag| flag != b' ').any(|&flag| flag == b'r')
+    flags(statement).contains(&b'r')
+}
+
+fn is_array(statement: &[u8]) -> bool {
+    flags(statement).iter().any(|flag| b"aA".contains(flag))
+}
+
+/// Of a `declare -FLAGS NAME..`, up to the first blank.
+fn flags(statement: &[u8]) -> &[u8] {
+    let rest = statement.strip_prefix(b"declare -").unwrap_or_default();
+    rest.split(|&byte| byte == b' ').next().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -206,13 +219,13 @@ mod tests {
         state.functions.names.insert(Bytes::from("builtin"));
         state.functions.text = Bytes::from("builtin () \n{ \n    :\n}");
         state.disabled.extend(["printf".to_owned(), "pwd".to_owned()]);
-        state.options.extend([("restricted".to_owned(), true), ("nounset".to_owned(), true)]);
+        state.options.insert("nounset".to_owned(), true);
         let script = text(&state);
         assert!(
             script.contains("\\unset -f builtin\n")
                 && script.contains("enable -n pwd")
                 && script.contains("set -o nounset")
         );
-        assert!(!script.contains("enable -n printf") && !script.contains("restricted"));
+        assert!(!script.contains("enable -n printf"));
     }
 }

@@ -109,7 +109,11 @@ impl Shell {
             Some(group) if group != pid => Foreground::Group(group),
             Some(_) | None => Foreground::Shell,
         };
-        let (action, pause) = cancel.escalation.tick(elapsed, foreground);
+        let (mut action, pause) = cancel.escalation.tick(elapsed, foreground);
+        if action == Action::Interrupt(Foreground::Shell) && cancel.signalled && proc::reads_stdin(pid) {
+            // It is back already and will answer; ash would take an interrupt now for the end of its input.
+            action = Action::Nothing;
+        }
         if cancel.answered && action != Action::ReplaceShell {
             // The shell is back; what is left are processes that it no longer waits for.
             return self.sweep(host);

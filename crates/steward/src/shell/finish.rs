@@ -30,19 +30,16 @@ pub(super) enum Left {
 impl Shell {
     /// The report, and the capture if one was due, are there.
     pub(super) fn finish(&mut self, host: &mut Host) {
-        let Some(report) = self.running.as_ref().and_then(|running| running.report.clone()) else { return };
+        let Some(running) = &mut self.running else { return };
+        let Some(report) = running.report.clone() else { return };
+        running.stage = Stage::Over;
         self.finish_as(host, &Left::Shell(report));
     }
 
     /// Tries again what a full disk had stopped.
     pub(super) fn finish_if_over(&mut self, host: &mut Host) {
         self.replies_ready(host);
-        let over = self.running.as_ref().is_some_and(|running| {
-            running.report.is_some()
-                && running.cancel.is_none()
-                && (running.stage == Stage::Running && running.effect == Effect::DirectoryOnly)
-        });
-        if over {
+        if self.running.as_ref().is_some_and(|running| running.stage == Stage::Over) {
             self.finish(host);
         }
         if self.live.as_ref().is_some_and(|live| live.gone) {
@@ -307,11 +304,13 @@ impl Shell {
         self.respawn(host);
     }
 
-    /// Whether the shell died with the whole trigger still in its control FIFO: then the command has not run.
+    /// Whether the shell died before it came to the command: with the whole trigger still in its control FIFO, or without
+    /// ever having been ready, which comes before all commands.
     fn was_never_read(&self) -> bool {
         let (Some(live), Some(running)) = (&self.live, &self.running) else { return false };
         let unread = stead_term::fifo::pending(&live.control).unwrap_or(0);
-        running.report.is_none() && running.said_at.is_some_and(|at| live.said - unread.min(live.said) <= at)
+        let untouched = running.said_at.is_some_and(|at| live.said - unread.min(live.said) <= at);
+        running.report.is_none() && (untouched || !live.ready)
     }
 
     /// It left before it came to the command (`set -t`, or a kill from outside): the next one gets it.

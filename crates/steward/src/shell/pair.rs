@@ -168,6 +168,11 @@ impl Shell {
     /// Moves bytes from a pair into its command's files, and notes each piece in the journal.
     pub(super) fn empty_pair(&mut self, host: &mut Host, id: u64, upto: Upto) -> Result<Emptied, JournalError> {
         let Some(number) = self.pairs.get(&id).and_then(|pair| pair.owner) else { return Ok(Emptied::Open) };
+        self.note_unnoted(host)?;
+        if self.unnoted {
+            self.set_stalled(host, number, true);
+            return Ok(Emptied::Stalled);
+        }
         let mut emptied = [Emptied::Open; 2];
         for stream in Stream::BOTH {
             let at = stream_index(stream);
@@ -228,7 +233,10 @@ impl Shell {
                         fifo::widen(&end.fifo, WIDE);
                     }
                     left = left.saturating_sub(bytes);
-                    self.note_chunk(host, number, stream, offset, bytes)?;
+                    if let Err(error) = self.note_chunk(host, number, stream, offset, bytes) {
+                        self.take_back(number, at, bytes);
+                        return if matches!(error, JournalError::NoSpace) { Ok(Emptied::Stalled) } else { Err(error) };
+                    }
                     if left == 0 && upto == Upto::Slice {
                         return Ok(Emptied::More);
                     }
@@ -240,6 +248,15 @@ impl Shell {
                 Moved::Closed => return Ok(Emptied::Closed),
                 Moved::NoSpace => return Ok(Emptied::Stalled),
             }
+        }
+    }
+
+    /// The bytes are on disk, but nothing says so: they don't count until it does.
+    fn take_back(&mut self, number: u64, at: usize, bytes: u64) {
+        self.unnoted = true;
+        self.stream_bytes -= bytes;
+        if let Some(length) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
+            *length -= bytes;
         }
     }
 

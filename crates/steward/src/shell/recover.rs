@@ -123,12 +123,7 @@ impl Past {
 
 impl Shell {
     /// Brings back the shell whose journal is `key`; `None` if it never got as far as being one.
-    pub(crate) fn recover(
-        host: &mut Host,
-        key: u32,
-        store: &mut Store,
-        epoch: u64,
-    ) -> Result<Option<Self>, JournalError> {
+    pub(crate) fn recover(host: &mut Host, key: u32, store: &mut Store) -> Result<Option<Self>, JournalError> {
         let mut past = Past::default();
         let journal = Journal::open(&host.dir.journal(key), |record, at| past.see(record, at))?;
         let Some(head) = past.head.take() else { return Ok(None) };
@@ -138,11 +133,13 @@ impl Shell {
         shell.mark = past.mark.clone();
         shell.incarnation = past.incarnation;
         shell.commands = std::mem::take(&mut past.commands);
-        // A query of ours must not be answered by what was said to the steward before.
-        shell.next_query = epoch << 20;
+        // A query of ours must not be answered by what was said to the steward before: time since boot only grows.
+        shell.next_query = uptime();
+        shell.remove_strays()?;
         shell.load_state();
         shell.journal.keep_state(shell.mark.stored)?;
         shell.count_bytes();
+        shell.unnoted = true;
         shell.note_unnoted(host)?;
         shell.queue =
             shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
@@ -179,8 +176,31 @@ impl Shell {
         self.stream_bytes = kept.map(|entry| entry.bytes.iter().sum::<u64>()).sum();
     }
 
-    /// Bytes are moved to disk before their record is written; between the two a steward can die.
-    fn note_unnoted(&mut self, host: &mut Host) -> Result<(), JournalError> {
+    /// Output of commands that a cut log no longer knows: their numbers will be given again.
+    fn remove_strays(&self) -> Result<(), JournalError> {
+        for number in self.journal.stream_numbers()? {
+            if !self.commands.contains_key(&number) {
+                self.journal.remove_streams(number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes are moved to disk before their record is written; between the two a steward can die, or the disk be full.
+    /// On a disk that is still full this is tried again before anything else is moved.
+    pub(super) fn note_unnoted(&mut self, host: &mut Host) -> Result<(), JournalError> {
+        if !self.unnoted {
+            return Ok(());
+        }
+        match self.note_what_is_on_disk(host) {
+            Ok(()) => self.unnoted = false,
+            Err(JournalError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn note_what_is_on_disk(&mut self, host: &mut Host) -> Result<(), JournalError> {
         let open: Vec<_> =
             self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
         for number in open {
@@ -255,9 +275,10 @@ impl Shell {
         let pid = if same { spawned.pid } else { 0 };
         let mut live = self.live_on(host, pid, self.lines(), ctl, rep, pty).map_err(failed)?;
         live.pid = spawned.pid;
-        live.ready = true;
         let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
         live.reply_length = replies.len() as u64;
+        // An empty log was emptied between two commands.
+        live.ready = replies.is_empty() || was_ready(&replies);
         self.live = Some(live);
         self.read_baseline_again();
         if let Some(number) = running {
@@ -485,6 +506,13 @@ impl Shell {
         }
         Ok(())
     }
+}
+
+/// Whether a shell has ever said that it is ready, or ended a command.
+fn was_ready(replies: &[u8]) -> bool {
+    let mut reports = stead_model::shell::Reports::default();
+    reports.push(replies);
+    std::iter::from_fn(|| reports.next_report()).any(|report| matches!(report.token, Token::Ready | Token::Ended(_)))
 }
 
 /// Kills every process of a session. What was forking while we looked is found the next time; what has been killed

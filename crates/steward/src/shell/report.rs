@@ -128,6 +128,7 @@ impl Shell {
                 running.stage = Stage::Running;
                 self.start_after_all(host);
             }
+            Stage::Over => {}
             Stage::Running | Stage::Unsure(_) | Stage::Capturing | Stage::CatchingUp(_) => {
                 if let Some(cancel) = running.cancel.as_mut().filter(|cancel| cancel.query == Some(query)) {
                     cancel.answered = true;
@@ -154,17 +155,18 @@ impl Shell {
     fn became_ready(&mut self, report: &Report) {
         let Some(live) = &mut self.live else { return };
         live.ready = true;
-        self.stillborn = 0;
-        // As it said then: by now it may be busy with a command and elsewhere.
-        if report.pwd == self.mark.cwd {
-            return;
+        if self.stillborn > 0 {
+            self.warn("state_not_restored", "the shell could not start with all of its state; a part was left out");
+            self.stillborn = 0;
         }
-        let (wanted, now) = (self.mark.cwd.escape_ascii().to_string(), report.pwd.escape_ascii().to_string());
-        if !wanted.is_empty() {
-            self.warn("cwd_missing", format!("`{wanted}` is gone; the shell is in `{now}`"));
+        if report.pwd != self.mark.cwd {
+            let (wanted, now) = (self.mark.cwd.escape_ascii().to_string(), report.pwd.escape_ascii().to_string());
+            if !wanted.is_empty() {
+                self.warn("cwd_missing", format!("`{wanted}` is gone; the shell is in `{now}`"));
+            }
+            self.mark.cwd = report.pwd.clone();
+            self.state.cwd = self.mark.cwd.clone();
         }
-        self.mark.cwd = report.pwd.clone();
-        self.state.cwd = self.mark.cwd.clone();
     }
 
     /// The shell's directory: as it calls it, if that is where the kernel says it is.

@@ -1,6 +1,6 @@
 //! From a request to a line in the control FIFO.
 
-use super::{Entry, Running, Shell, Stage, io_fault, journal_fault, watch};
+use super::{Entry, Live, Running, Shell, Stage, io_fault, journal_fault, watch};
 use crate::host::{Host, What, now, uptime};
 use crate::journal::Need;
 use std::io::{self, Write};
@@ -73,9 +73,7 @@ impl Shell {
 
     /// Gives the next command to the shell, if it is free and there is one.
     pub(super) fn start_next(&mut self, host: &mut Host) {
-        while self.running.is_none()
-            && self.live.as_ref().is_some_and(|live| !live.gone && !live.condemned && live.exiting.is_none())
-        {
+        while self.running.is_none() && self.live.as_ref().is_some_and(Live::can_take) {
             let Some(number) = self.queue.pop_front() else { return };
             if let Err(fault) = self.start(host, number) {
                 let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };

@@ -55,7 +55,10 @@ impl Shell {
         let control = fifo::open_both(&control_path)?;
         let replies = fifo::open_both(&reply_path)?;
         let stdin = fifo::open_input(&control_path)?;
-        let pty = pty::open(COLUMNS, ROWS)?;
+        let pty = pty::open(COLUMNS, ROWS).map_err(|error| {
+            let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
+            io::Error::new(error.kind(), message)
+        })?;
         host.link.park(&self.parked("ctl"), &control)?;
         host.link.park(&self.parked("rep"), &replies)?;
         host.link.park(&self.parked("pty"), &pty.controller)?;
@@ -130,7 +133,11 @@ impl Shell {
 
     fn write_scripts(&self, lines: &Lines, start: &[u8]) -> io::Result<()> {
         let baseline = if self.baseline.is_some() { Baseline::Known } else { Baseline::Wanted };
-        let extent = if self.stillborn == 0 { Extent::All } else { Extent::WithoutCode };
+        let extent = match self.stillborn {
+            0 => Extent::All,
+            1 => Extent::WithoutCode,
+            _ => Extent::DirectoryOnly,
+        };
         let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;

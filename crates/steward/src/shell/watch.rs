@@ -35,7 +35,7 @@ impl Shell {
     pub(crate) fn watch(&mut self, host: &mut Host, number: u64) {
         let Some(running) = self.running.as_ref().filter(|running| running.number == number) else { return };
         // A cancellation watches for itself, and a recovered command has a query of its own.
-        if running.cancel.is_some() || matches!(running.stage, Stage::Unsure(_) | Stage::CatchingUp(_)) {
+        if running.cancel.is_some() || matches!(running.stage, Stage::Unsure(_) | Stage::CatchingUp(_) | Stage::Over) {
             host.after(LONGEST, self.key, What::Watch(number));
             return;
         }

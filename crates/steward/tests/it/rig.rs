@@ -70,7 +70,7 @@ impl Rig {
     pub(crate) fn client(&self) -> Client {
         loop {
             match self.patient_client() {
-                Err(ClientError::Broken(_)) => {}
+                Err(ClientError::Broken(error)) if error.kind() != std::io::ErrorKind::WouldBlock => {}
                 client => return client.unwrap(),
             }
         }
