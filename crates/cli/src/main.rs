@@ -1,7 +1,9 @@
 //! `stead`: the one program. Parses what was typed, runs it, and maps every failure to an exit code in one place.
 
-mod args;
+#[macro_use]
 mod print;
+
+mod args;
 mod shell;
 
 use args::{Args, Verb};
@@ -21,7 +23,15 @@ fn main() -> ExitCode {
             Err(error) => failed(&error),
         };
     }
-    match Args::parse().verb {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(said) => {
+            // `--help` and `--version` come this way too, and are no failures.
+            let code = if said.use_stderr() { ExitCode::from(OWN_FAILURE) } else { ExitCode::SUCCESS };
+            return if said.print().is_ok() { code } else { ExitCode::from(OWN_FAILURE) };
+        }
+    };
+    match args.verb {
         Verb::Shell(shell) => match shell::run(&shell) {
             Ok(code) => ExitCode::from(code),
             Err(error) => failed(&error),
@@ -31,12 +41,12 @@ fn main() -> ExitCode {
 }
 
 fn failed(error: &dyn Error) -> ExitCode {
-    eprint!("stead: {error}");
+    print::error(format_args!("stead: {error}"));
     let mut source = error.source();
     while let Some(cause) = source {
-        eprint!(": {cause}");
+        print::error(format_args!(": {cause}"));
         source = cause.source();
     }
-    eprintln!();
+    tell!("");
     ExitCode::from(OWN_FAILURE)
 }

@@ -1,6 +1,6 @@
 //! `stead shell`: a front on a steward, for a person at a terminal and for scripts.
 
-use crate::args;
+use crate::{args, print};
 use signal_hook::consts::SIGINT;
 use signal_hook::iterator::Signals;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
@@ -86,6 +86,17 @@ impl Front {
         Client::connect(&self.dir, "stead shell")
     }
 
+    /// With keeper and steward both dead a new one can still tell what became of the command.
+    fn client_again(&self) -> Result<Client, ClientError> {
+        match self.client() {
+            Err(ClientError::Connect(dir, error)) => match start::start(&self.dir, &keeper) {
+                Ok(_) => self.client(),
+                Err(_) => Err(ClientError::Connect(dir, error)),
+            },
+            client => client,
+        }
+    }
+
     fn open(&self, program: Program, fresh: bool) -> Result<ShellInfo, ShellError> {
         let mut client = self.client()?;
         if fresh {
@@ -134,7 +145,7 @@ impl Front {
         let exec = Exec { timeout_ms, ..Exec::new(self.shell.clone(), id.clone(), text) };
         self.set_running(Some(id));
         let mut failed = None;
-        let info = Client::run(&exec, &mut || self.client(), &mut |told| {
+        let info = Client::run(&exec, &mut || self.client_again(), &mut |told| {
             if let Err(error) = show(&told) {
                 failed.get_or_insert(error);
             }
@@ -147,10 +158,10 @@ impl Front {
             _ => {}
         }
         for warning in info.ending.iter().flat_map(|ending| &ending.warnings) {
-            eprintln!("stead: warning: {}", warning.message);
+            tell!("stead: warning: {}", warning.message);
         }
         if let Some(fault) = info.ending.as_ref().and_then(|ending| ending.error.as_ref()) {
-            eprintln!("stead: {fault}");
+            tell!("stead: {fault}");
         }
         Ok(info)
     }
@@ -169,7 +180,7 @@ impl Front {
                 let cancel = Request::Cancel(Cancel { command, first: FirstSignal::Interrupt });
                 if let Err(error) = Client::connect(&dir, "stead shell").and_then(|mut client| client.request(&cancel))
                 {
-                    eprintln!("stead: can't stop the command: {error}");
+                    tell!("stead: can't stop the command: {error}");
                 }
             }
         });
@@ -178,11 +189,11 @@ impl Front {
 
     /// A person types.
     fn converse(&self, info: &ShellInfo) -> Result<u8, ShellError> {
-        eprintln!("shell `{}` in a steward at {}; Ctrl-D leaves, the shell stays", self.shell, self.dir.display());
+        tell!("shell `{}` in a steward at {}; Ctrl-D leaves, the shell stays", self.shell, self.dir.display());
         let (mut cwd, mut code) = (info.cwd.clone(), 0);
         loop {
             let Some(text) = read_command(&cwd)? else {
-                eprintln!();
+                tell!("");
                 return Ok(code);
             };
             if text.trim_ascii().is_empty() {
@@ -201,8 +212,7 @@ fn read_command(cwd: &[u8]) -> Result<Option<Vec<u8>>, ShellError> {
     let mut text = Vec::new();
     loop {
         let prompt = if text.is_empty() { format!("{} $ ", String::from_utf8_lossy(cwd)) } else { "> ".to_owned() };
-        eprint!("{prompt}");
-        let _ = io::stderr().flush();
+        print::error(format_args!("{prompt}"));
         let read = io::stdin().lock().read_until(b'\n', &mut text).map_err(ShellError::Input)?;
         if read == 0 {
             return Ok((!text.is_empty()).then_some(text));
@@ -232,7 +242,7 @@ fn remark(info: &CommandInfo) {
         Status::Exited if ending.shell_replaced => "the shell had to be replaced; the new one has its last state",
         Status::Exited | Status::Queued | Status::Running | Status::Failed => return,
     };
-    eprintln!("[{remark}]");
+    tell!("[{remark}]");
 }
 
 fn show(told: &Told) -> io::Result<()> {
@@ -246,7 +256,7 @@ fn show(told: &Told) -> io::Result<()> {
             Stream::Stderr => io::stderr().lock().write_all(&chunk.bytes),
         },
         Told::Event(stead_model::proto::Event::Stalled(true)) => {
-            eprintln!("stead: the disk is full; the command waits for room");
+            tell!("stead: the disk is full; the command waits for room");
             Ok(())
         }
         Told::Event(_) => Ok(()),

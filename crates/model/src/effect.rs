@@ -281,7 +281,8 @@ impl Commands<'_> {
                 }
                 Some(b'`') | None => return false,
                 Some(b'\\') => {
-                    let Some(escaped) = self.peek(1) else { return false };
+                    // With a newline it joins two lines, and what was pushed would not be what is run.
+                    let Some(escaped) = self.peek(1).filter(|escaped| *escaped != b'\n') else { return false };
                     word.bytes.push(escaped);
                     self.at += 2;
                 }
@@ -421,6 +422,8 @@ mod tests {
             "coproc cat",
             "enable -n echo",
             "{unset,LANG}",
+            "\"ex\\\nport\" A",
+            "?nset A",
             "test -v 'a[LANG=5]'",
             "[ -v a ]",
             "[ $x y ]",

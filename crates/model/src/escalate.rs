@@ -104,8 +104,9 @@ impl Escalation {
             (Phase::ReplaceShell, _) => Action::ReplaceShell,
         };
         self.ticks = self.ticks.saturating_add(1);
-        // Most cancellations are over after the first signal; the rest need not be looked at more than 50 times a second.
-        let pause = if self.ticks <= 3 { 2 } else { 20 };
+        // Most cancellations are over after the first signal, and a program that is cleaning up need not be looked at more
+        // than 50 times a second. Once it is being killed we want to be there when the shell goes on to what follows.
+        let pause = if self.ticks <= 3 || phase > Phase::Interrupt { 2 } else { 20 };
         (action, Duration::from_millis(pause))
     }
 

@@ -65,7 +65,7 @@ macro_rules! id {
 
         impl<'b, C> Decode<'b, C> for $name {
             fn decode(d: &mut Decoder<'b>, _: &mut C) -> Result<Self, minicbor::decode::Error> {
-                Self::parse(d.str()?).map_err(minicbor::decode::Error::custom)
+                Self::parse(d.str()?).map_err(minicbor::decode::Error::message)
             }
         }
     };

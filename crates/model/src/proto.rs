@@ -1,7 +1,7 @@
 //! The messages between a client and a steward, version 1. `docs/protocol.md` tells the same in prose.
 //!
-//! Every struct is a CBOR map with numbered keys: a field that one side doesn't know is passed over, one that is
-//! absent takes its default. So fields may be added within a version; changing the meaning of one needs a new version.
+//! Every struct is a CBOR map with numbered keys: a field that one side doesn't know is passed over, an optional one may
+//! be absent. So optional fields may be added within a version; changing the meaning of one needs a new version.
 
 use crate::frame::Stream;
 use crate::ids::{CommandId, ShellId};
@@ -424,7 +424,8 @@ impl Status {
 pub struct Ending {
     #[n(0)]
     pub status: Status,
-    /// The shell's `$?`; absent where it is not known, never invented.
+    /// The shell's `$?`; absent where it is not known, never invented. 130 for a cancelled command, -1 for one that timed
+    /// out or was cancelled before it began: those have no status of their own.
     #[n(1)]
     pub exit_code: Option<i32>,
     /// The signal by which the shell itself died.

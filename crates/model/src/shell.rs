@@ -119,7 +119,9 @@ impl Lines {
         let prefix = self.dialect.prefix();
         let mut out = match self.dialect {
             Dialect::Bash => format!("PS1= PS2=\n{prefix}set +o history +H\n{prefix}history -c\n"),
-            Dialect::Posix => "PS1= PS2=\n".to_owned(),
+            // busybox ash takes a signal that comes while it waits for the next line, as that of a child that ended, for the
+            // end of its input. With `ignoreeof` it reads on.
+            Dialect::Posix => format!("PS1= PS2=\n{prefix}set -o ignoreeof\n"),
         };
         let trap = format!("{prefix}trap {} EXIT\n", quoted(&self.exit_trap()));
         out.push_str(&trap);

@@ -4,7 +4,6 @@
 use crate::dir::Dir;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io::{self, Read, Write};
-use std::net::Shutdown;
 
 const BUFFER: usize = 64 << 10;
 
@@ -13,30 +12,24 @@ pub fn run(dir: &Dir) -> io::Result<()> {
     let mut socket = dir.connect()?;
     let (mut stdin, mut stdout) = (io::stdin().lock(), io::stdout().lock());
     let mut buffer = vec![0; BUFFER];
-    let mut input_open = true;
     loop {
         let raw_in = rustix::stdio::stdin();
-        let mut fds = vec![PollFd::new(&socket, PollFlags::IN)];
-        if input_open {
-            fds.push(PollFd::new(&raw_in, PollFlags::IN));
-        }
+        let mut fds = [PollFd::new(&socket, PollFlags::IN), PollFd::new(&raw_in, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         }
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if ready.get(1) == Some(&true) {
+        let [from_socket, from_stdin] = fds.map(|fd| !fd.revents().is_empty());
+        if from_stdin {
             let read = stdin.read(&mut buffer)?;
             if read == 0 {
-                // The other side may still want to hear the answers to what it has asked.
-                input_open = false;
-                socket.shutdown(Shutdown::Write)?;
-            } else {
-                socket.write_all(buffer.get(..read).unwrap_or_default())?;
+                // Whoever spoke to us has gone.
+                return Ok(());
             }
+            socket.write_all(buffer.get(..read).unwrap_or_default())?;
         }
-        if ready.first() == Some(&true) {
+        if from_socket {
             let read = socket.read(&mut buffer)?;
             if read == 0 {
                 return Ok(());

@@ -76,17 +76,27 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// Stewards that may die in a row while they greet us.
+const GREETINGS: u32 = 100;
+
 /// Credit to begin with, and what it is topped up by: enough that the steward needn't wait for us.
 const CREDIT: u64 = 4 << 20;
 const TOP_UP: u64 = 1 << 20;
 
 impl Client {
     pub fn connect(dir: &Path, name: &str) -> Result<Self, ClientError> {
-        let broken = |error| ClientError::Connect(dir.to_owned(), error);
-        let dir = Dir::open(dir).map_err(|_| broken(io::ErrorKind::NotFound.into()))?;
-        let stream = dir.connect().map_err(broken)?;
-        let read = stream.try_clone().map_err(broken)?;
-        Self::over(Box::new(read), Box::new(stream), name)
+        let refused = |error| ClientError::Connect(dir.to_owned(), error);
+        let place = Dir::open(dir).map_err(|_| refused(io::ErrorKind::NotFound.into()))?;
+        let mut tries = 0;
+        loop {
+            let stream = place.connect().map_err(refused)?;
+            let read = stream.try_clone().map_err(refused)?;
+            match Self::over(Box::new(read), Box::new(stream), name) {
+                // It died while it greeted us; the keeper is starting the next one.
+                Err(ClientError::Broken(_)) if tries < GREETINGS => tries += 1,
+                client => return client,
+            }
+        }
     }
 
     /// Over any pair of byte streams, such as the standard streams of `steward connect`.

@@ -66,7 +66,7 @@ impl Conn {
                 Ok(Some(frame)) => frames.push(frame),
                 Ok(None) => return Input::Frames(frames),
                 Err(error) => {
-                    eprintln!("steward: connection {}: {error}", self.id);
+                    note!("steward: connection {}: {error}", self.id);
                     return Input::Over;
                 }
             }

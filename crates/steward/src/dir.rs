@@ -117,7 +117,7 @@ impl Dir {
         let last = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok()).unwrap_or(0);
         let next = last + 1;
         if let Err(error) = write_atomically(&path, format!("{next}\n").as_bytes()) {
-            eprintln!("steward: can't count this start: {error}");
+            note!("steward: can't count this start: {error}");
         }
         next
     }

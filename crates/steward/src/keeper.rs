@@ -68,7 +68,7 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
     while !keeper.stopping {
         keeper.served = false;
         if let Err(error) = keeper.serve_one(dir, steward, &notes, &inbox, &wake) {
-            eprintln!("keeper: can't start a steward: {error}");
+            note!("keeper: can't start a steward: {error}");
         }
         // Somebody removed the directory under us: there is nothing left to keep.
         if keeper.stopping || !dir.root().is_dir() {
@@ -110,7 +110,7 @@ impl Keeper {
         std::thread::Builder::new().stack_size(64 << 10).spawn(move || listen(&reader, &packets))?;
         if let Err(error) = self.hand_over(&ours) {
             // It died already; the notes of that are on their way.
-            eprintln!("keeper: can't hand over to the steward: {error}");
+            note!("keeper: can't hand over to the steward: {error}");
         }
         let (mut link_open, mut alive) = (true, true);
         // Both, in either order: its last packets, and the fact that it is no more.

@@ -14,6 +14,9 @@
 //! the kernel. The steward is crash-only. What it must know after `kill -9` is on disk ([`journal`]) or in the keeper
 //! ([`keeper`]); starting and recovering are the same code ([`shell::recover`]).
 
+#[macro_use]
+mod log;
+
 pub mod bridge;
 pub mod client;
 mod conn;

@@ -15,13 +15,14 @@ fn main() -> ExitCode {
             }
         }
         Err(error) => {
-            eprint!("steward: {error}");
+            let mut text = format!("steward: {error}");
             let mut source = error.source();
             while let Some(cause) = source {
-                eprint!(": {cause}");
+                text = format!("{text}: {cause}");
                 source = cause.source();
             }
-            eprintln!();
+            // Nobody may be there to read it; that changes nothing.
+            let _ = writeln!(std::io::stderr(), "{text}");
             ExitCode::FAILURE
         }
     }

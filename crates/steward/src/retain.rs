@@ -35,7 +35,7 @@ fn evict(shell: &mut Shell, number: u64) -> bool {
             true
         }
         Err(error) => {
-            eprintln!("steward: shell {}: can't make room: {error}", shell.open.shell);
+            note!("steward: shell {}: can't make room: {error}", shell.open.shell);
             false
         }
     }
@@ -52,7 +52,7 @@ fn forget_oldest(shell: &mut Shell, ids: &mut HashMap<CommandId, (u32, u64)>) ->
     }
     let oldest = shell.commands.first_key_value().map_or(number + 1, |(number, _)| *number);
     if let Err(error) = shell.journal.forget_before(oldest) {
-        eprintln!("steward: shell {}: {error}", shell.open.shell);
+        note!("steward: shell {}: {error}", shell.open.shell);
         return false;
     }
     true

@@ -95,7 +95,7 @@ impl Steward {
                 }
                 Ok(None) => std::fs::remove_dir_all(self.host.dir.journal(key))?,
                 // One journal that can't be read must not take the others with it. It stays where it is.
-                Err(error) => eprintln!("steward: journal {key}: {error}"),
+                Err(error) => note!("steward: journal {key}: {error}"),
             }
         }
         let shells = &self.shells;
@@ -194,7 +194,7 @@ impl Steward {
     /// Starts a new keeper, gives it everything, and makes way: it starts the next steward as its own child, so that
     /// shells to come are its to reap. The same way as a crash, but nobody has to notice first.
     fn replace_keeper(&mut self) -> io::Result<()> {
-        eprintln!("steward: the keeper is dead; making a new one");
+        note!("steward: the keeper is dead; making a new one");
         let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> = vec![("listen".into(), self.listener.as_fd())];
         things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
         for shell in self.shells.values() {
@@ -208,7 +208,7 @@ impl Steward {
     fn welcome(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.connections.len() >= MOST_CONNECTIONS {
-                eprintln!("steward: {MOST_CONNECTIONS} connections are open already; refused one more");
+                note!("steward: {MOST_CONNECTIONS} connections are open already; refused one more");
                 continue;
             }
             self.next_connection = (self.next_connection + 1) & 0xff_ffff;
@@ -217,7 +217,7 @@ impl Steward {
                 Ok(conn) => {
                     self.connections.insert(id, conn);
                 }
-                Err(error) => eprintln!("steward: a connection failed: {error}"),
+                Err(error) => note!("steward: a connection failed: {error}"),
             }
         }
     }
@@ -298,7 +298,7 @@ impl Steward {
     pub(crate) fn shut_down(&mut self, from: (u32, u32)) {
         for shell in self.shells.values_mut() {
             if let Err(fault) = shell.stop(&mut self.host) {
-                eprintln!("steward: shell {}: {fault}", shell.open.shell);
+                note!("steward: shell {}: {fault}", shell.open.shell);
             }
         }
         let _ = std::fs::remove_file(self.host.dir.root().join("sock"));

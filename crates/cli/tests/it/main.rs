@@ -1,6 +1,10 @@
 //! The real `stead`, driven as a person or a script drives it. Each test has a directory and a steward of its own.
 
-#![allow(clippy::unwrap_used, reason = "helpers fail the test they are called from, as tests themselves do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_macros,
+    reason = "helpers fail the test they are called from, as tests themselves do"
+)]
 
 mod codes;
 mod help;

@@ -8,7 +8,7 @@ fn a_name_that_no_shell_can_have_is_refused() {
     let rig = Rig::new();
     let message = "error: invalid value 'a b' for '--name <NAME>': `a b` is not a valid shell id: 1-128 of \
                    `A-Z a-z 0-9 . _ : -`, starting with a letter or digit\n\nFor more information, try '--help'.\n";
-    assert_eq!(rig.shell(&["--name", "a b", "-c", "true"]), said(2, "", message));
+    assert_eq!(rig.shell(&["--name", "a b", "-c", "true"]), said(125, "", message));
 }
 
 #[test]
@@ -18,9 +18,9 @@ fn a_time_that_is_none_is_refused_with_what_to_write() {
         format!("error: invalid value '{text}' for '--timeout <TIME>': {why}\n\nFor more information, try '--help'.\n")
     };
     let unit = message("5x", "`x` is not a unit of time; use `ms`, `s`, `m` or `h`");
-    assert_eq!(rig.shell(&["--timeout", "5x", "-c", "true"]), said(2, "", &unit));
+    assert_eq!(rig.shell(&["--timeout", "5x", "-c", "true"]), said(125, "", &unit));
     let number = message("soon", "`soon` is not a time; write `500ms`, `30s`, `5m` or `1h`");
-    assert_eq!(rig.shell(&["--timeout", "soon", "-c", "true"]), said(2, "", &number));
+    assert_eq!(rig.shell(&["--timeout", "soon", "-c", "true"]), said(125, "", &number));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn an_unknown_option_is_refused_with_the_usage() {
     let rig = Rig::new();
     let message = "error: unexpected argument '--bogus' found\n\nUsage: stead shell [OPTIONS]\n\n\
                    For more information, try '--help'.\n";
-    assert_eq!(rig.shell(&["--bogus"]), said(2, "", message));
+    assert_eq!(rig.shell(&["--bogus"]), said(125, "", message));
 }
 
 #[test]

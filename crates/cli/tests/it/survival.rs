@@ -78,7 +78,6 @@ fn with_steward_and_keeper_dead_the_command_is_lost_but_not_its_output_nor_the_s
 }
 
 #[test]
-#[ignore = "`stead shell` doesn't start another steward to learn what became of its command: it ends with 125"]
 fn a_lost_command_has_the_code_137() {
     let rig = Rig::new();
     let gate = rig.gate("gate");

@@ -194,8 +194,10 @@ impl Capture {
             unexported,
             functions,
             aliases: self.aliases.clone(),
+            // POSIX mode brings two of its own, which bash notes in `BASHOPTS` only when it next comes by.
             shopt: difference(&self.shopt, &baseline.shopt, |name| {
-                !name.starts_with("compat") && !matches!(name, "restricted_shell" | "login_shell")
+                let of_posix = matches!(name, "inherit_errexit" | "shift_verbose") && self.options.contains("posix");
+                !of_posix && !name.starts_with("compat") && !matches!(name, "restricted_shell" | "login_shell")
             }),
             // `restricted` could never be left again and forbids the redirections that we speak through, `onecmd` would
             // end each new shell at once, and history is off in ours.
@@ -320,7 +322,10 @@ fn traps(reader: &mut Reader) -> Result<BTreeMap<String, Bytes>, CaptureError> {
             }
             let signal = String::from_utf8_lossy(&reader.word().map_err(failed)?).into_owned();
             let signal = signal.strip_prefix("SIG").unwrap_or(&signal).to_owned();
-            out.insert(signal, command.clone());
+            // In POSIX mode bash names every signal, those without a trap with a dash.
+            if command.0 != b"-" {
+                out.insert(signal, command.clone());
+            }
         }
         reader.skip_newlines();
     }

@@ -24,6 +24,9 @@ pub enum Extent {
 const NEEDED: [&str; 11] =
     [".", "builtin", "printf", "declare", "alias", "umask", "trap", "enable", "cd", "command", "complete"];
 
+/// Setting it is `set -o posix`, under which functions may not have all names: it comes with the options.
+const SWITCH: &[u8] = b"POSIXLY_CORRECT";
+
 /// `start` is the directory that the shell is started in: if it is the right one, there is no `cd`, and a fresh shell has
 /// no `OLDPWD`, as it should.
 pub fn script(dialect: Dialect, state: &ShellState, extent: Extent, start: &[u8]) -> Vec<u8> {
@@ -95,7 +98,8 @@ impl Script {
     }
 
     fn variables(&mut self, state: &ShellState, which: impl Fn(&[u8]) -> bool) {
-        for (name, statement) in state.variables.iter().filter(|(_, statement)| which(statement)) {
+        let now = |name: &[u8], statement: &[u8]| name != SWITCH && which(statement);
+        for (name, statement) in state.variables.iter().filter(|(name, statement)| now(name, statement)) {
             // A declaration adds flags but never takes one away: start from nothing.
             if state.unexported.contains(name) {
                 self.line(&[b"unset -v ", name]);
@@ -166,6 +170,9 @@ impl Script {
         for (name, value) in &state.aliases {
             let dashes: &[u8] = if self.dialect == Dialect::Bash { b"alias -- " } else { b"alias " };
             self.line(&[dashes, &quote(name), b"=", &quote(value)]);
+        }
+        if let Some(statement) = state.variables.get(SWITCH) {
+            self.line(&[statement]);
         }
         for (name, on) in &state.options {
             self.line(&[b"set ", if *on { b"-o " } else { b"+o " }, name.as_bytes()]);

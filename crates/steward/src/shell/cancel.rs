@@ -24,6 +24,9 @@ use stead_term::pty;
 
 const DEFAULT_GRACE: Duration = Duration::from_secs(5);
 
+/// How long the loop stands still for a killed program to be gone: most are within a tenth of this.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// How long the shell may take to open the streams of a command that is already to be cancelled.
 const BEGIN: Duration = Duration::from_secs(1);
 
@@ -52,7 +55,7 @@ impl Shell {
         }
         let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime() });
         if let Err(error) = self.journal.append(&[&record], Need::Last) {
-            eprintln!("steward: shell {}: {error}", self.open.shell);
+            note!("steward: shell {}: {error}", self.open.shell);
         }
         self.begin_cancel(host, number, reason, Instant::now());
     }
@@ -147,13 +150,30 @@ impl Shell {
             Action::Terminate(to) => {
                 proc::signal_group(group(to), Signal::TERM);
                 wake(group(to));
+                self.interrupt_what_follows(pid);
             }
-            Action::KillAll => self.signal_processes(host, Signal::KILL),
+            Action::KillAll => {
+                self.signal_processes(host, Signal::KILL);
+                self.interrupt_what_follows(pid);
+            }
             Action::ReplaceShell => {
                 self.condemn();
                 self.signal_processes(host, Signal::KILL);
             }
             Action::Nothing => {}
+        }
+    }
+
+    /// A program that didn't die of an interrupt leaves the shell free to go on with the rest of the command, and bash
+    /// drops an interrupt that comes while it waits. So we look, for a moment, until it has the terminal back.
+    fn interrupt_what_follows(&self, pid: i32) {
+        let Some(live) = &self.live else { return };
+        let until = Instant::now() + MOMENT;
+        while Instant::now() < until {
+            if pty::foreground(&live.terminal) == Some(pid) {
+                proc::signal_group(pid, Signal::INT);
+                return;
+            }
         }
     }
 

@@ -53,7 +53,7 @@ impl Shell {
             Ok(Emptied::Stalled) | Err(JournalError::NoSpace) => return self.finish_later(host),
             Ok(emptied) => emptied,
             Err(error) => {
-                eprintln!("steward: shell {}: output: {error}", self.open.shell);
+                note!("steward: shell {}: output: {error}", self.open.shell);
                 Emptied::Open
             }
         };
@@ -64,7 +64,7 @@ impl Shell {
         let mark = self.capture_state(&running, left, &mut ending);
         self.close_input(host, &mut running);
         if let Err(error) = self.note_end(host, running.number, ending.clone(), mark) {
-            eprintln!("steward: shell {}: {error}", self.open.shell);
+            note!("steward: shell {}: {error}", self.open.shell);
             self.warnings = ending.warnings;
             self.running = Some(running);
             return self.finish_later(host);
@@ -230,7 +230,7 @@ impl Shell {
         let mark = self.mark.clone();
         if let Err(error) = self.note_end(host, number, ending, mark) {
             // Without a record it would wait for ever: it stays queued, and is tried again.
-            eprintln!("steward: shell {}: {error}", self.open.shell);
+            note!("steward: shell {}: {error}", self.open.shell);
             self.queue.push_front(number);
         }
     }
@@ -327,12 +327,12 @@ impl Shell {
         if self.spare.is_none() && self.live.is_some() {
             match self.make_pair(host) {
                 Ok(pair) => self.spare = Some(pair),
-                Err(error) => eprintln!("steward: shell {}: can't make the output FIFOs: {error}", self.open.shell),
+                Err(error) => note!("steward: shell {}: can't make the output FIFOs: {error}", self.open.shell),
             }
         }
         for version in std::mem::take(&mut self.obsolete) {
             if let Err(error) = self.journal.remove_state(version) {
-                eprintln!("steward: shell {}: {error}", self.open.shell);
+                note!("steward: shell {}: {error}", self.open.shell);
             }
         }
     }

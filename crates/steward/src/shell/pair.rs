@@ -153,7 +153,7 @@ impl Shell {
             Ok(Emptied::Closed) => self.pair_closed(host, id),
             Ok(Emptied::Open) => {}
             Ok(Emptied::Stalled) => host.after(RETRY, self.key, What::Retry),
-            Err(error) => eprintln!("steward: shell {}: output: {error}", self.open.shell),
+            Err(error) => note!("steward: shell {}: output: {error}", self.open.shell),
         }
     }
 
@@ -304,7 +304,7 @@ impl Shell {
             return;
         }
         if let Err(error) = self.journal.append(&[&Record::Drained(number)], Need::Last) {
-            eprintln!("steward: shell {}: {error}", self.open.shell);
+            note!("steward: shell {}: {error}", self.open.shell);
             host.after(RETRY, self.key, What::Retry);
             return;
         }

@@ -249,7 +249,7 @@ impl Shell {
                 continue;
             };
             if let Err(error) = self.adopt_pair(host, id, [out, err]) {
-                eprintln!("steward: shell {}: output: {error}", self.open.shell);
+                note!("steward: shell {}: output: {error}", self.open.shell);
                 continue;
             }
             let owner = started.values().find(|started| started.pair == id).map(|started| started.number);

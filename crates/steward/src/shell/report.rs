@@ -25,7 +25,7 @@ impl Shell {
                 Ok(Moved::Bytes(bytes)) => {
                     let mut new = vec![0; usize::try_from(bytes).unwrap_or(0)];
                     if let Err(error) = live.reply_log.read_exact_at(&mut new, live.reply_length) {
-                        eprintln!("steward: shell {}: reply log: {error}", self.open.shell);
+                        note!("steward: shell {}: reply log: {error}", self.open.shell);
                         return;
                     }
                     live.reply_length += bytes;
@@ -41,7 +41,7 @@ impl Shell {
                 }
                 Ok(Moved::Empty | Moved::Closed) => break,
                 Err(error) => {
-                    eprintln!("steward: shell {}: replies: {error}", self.open.shell);
+                    note!("steward: shell {}: replies: {error}", self.open.shell);
                     return;
                 }
             }
@@ -148,7 +148,7 @@ impl Shell {
             .and_then(|dump| Capture::parse(self.dialect, &dump, ours.as_bytes()).map_err(|error| error.to_string()));
         match parsed {
             Ok(baseline) => self.baseline = Some(baseline),
-            Err(error) => eprintln!("steward: shell {}: baseline: {error}", self.open.shell),
+            Err(error) => note!("steward: shell {}: baseline: {error}", self.open.shell),
         }
     }
 

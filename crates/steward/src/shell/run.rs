@@ -203,7 +203,7 @@ impl Shell {
             let line = line(&live.lines);
             match live.control.write_all(line.as_bytes()) {
                 Ok(()) => live.said += line.len() as u64,
-                Err(error) => eprintln!("steward: shell {}: control FIFO: {error}", self.open.shell),
+                Err(error) => note!("steward: shell {}: control FIFO: {error}", self.open.shell),
             }
         }
     }

@@ -189,7 +189,7 @@ impl Shell {
             } else {
                 host.after(Duration::from_millis(50), self.key, What::Respawn);
             }
-            eprintln!("steward: shell {}: {fault}", self.open.shell);
+            note!("steward: shell {}: {fault}", self.open.shell);
             return;
         }
         self.start_next(host);
@@ -244,7 +244,7 @@ pub(super) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub(super) fn remove(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            eprintln!("steward: can't remove `{}`: {error}", path.display());
+            note!("steward: can't remove `{}`: {error}", path.display());
         }
         _ => {}
     }

@@ -5,7 +5,7 @@ mod root;
 use crate::rig::{TestShell, code, fresh_id, open_shell, seen, wait_for};
 use root::{Contents, Devices, Root, program};
 use std::path::Path;
-use stead_model::proto::{Exec, Program, Request, Status};
+use stead_model::proto::{Exec, FaultCode, Program, Request, Status};
 use stead_model::shell::Dialect;
 use stead_steward::client::{Client, Told};
 
@@ -44,19 +44,21 @@ fn it_works_where_there_is_only_busybox() {
     works_in(&Root::new(Contents::Busybox, Devices::Terminals), Dialect::Posix);
 }
 
+/// A shell needs a terminal to have its jobs under control; where there can be none it says what is missing.
 #[test]
-fn it_works_where_there_is_only_busybox_and_no_device_but_null() {
-    works_in(&Root::new(Contents::Busybox, Devices::Null), Dialect::Posix);
+fn where_no_terminal_is_to_be_had_it_says_what_to_mount() {
+    for contents in [Contents::Busybox, Contents::Bash] {
+        let root = Root::new(contents, Devices::Null);
+        let open = open_shell("main", Program::Best, Path::new("/tmp"));
+        let refused = root.client().request(&Request::OpenShell(Box::new(open))).unwrap_err();
+        assert_eq!(refused.fault(), Some(FaultCode::Unsupported));
+        assert!(refused.to_string().contains("devpts"), "{refused}");
+    }
 }
 
 #[test]
 fn it_works_where_bash_was_added() {
     bash_works_in(&Root::new(Contents::Bash, Devices::Terminals));
-}
-
-#[test]
-fn it_works_where_bash_was_added_and_no_device_but_null() {
-    bash_works_in(&Root::new(Contents::Bash, Devices::Null));
 }
 
 fn bash_works_in(root: &Root) {

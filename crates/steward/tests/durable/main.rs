@@ -3,6 +3,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::disallowed_macros,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::wildcard_enum_match_arm,

@@ -2,6 +2,7 @@
 
 #![allow(
     clippy::unwrap_used,
+    clippy::disallowed_macros,
     clippy::wildcard_enum_match_arm,
     clippy::print_stdout,
     reason = "helpers fail the test they are called from, as tests themselves do"

@@ -33,8 +33,10 @@ fn value() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat())
 }
 
-/// Behind a prefix, so that it is never one of the shell's own.
+/// Behind a prefix, so that it is never one of the shell's own; integers and arrays have another, because a variable that
+/// is one can't become the other with any text.
 const NAME: &str = "v_[a-zA-Z0-9_]{0,8}";
+const ARRAY_NAME: &str = "w_[a-zA-Z0-9_]{0,8}";
 
 /// A statement that gives a variable its value.
 fn variable() -> impl Strategy<Value = Vec<u8>> {
@@ -43,12 +45,12 @@ fn variable() -> impl Strategy<Value = Vec<u8>> {
         (name, value()).prop_map(|(name, value)| [name.as_bytes(), b"=", &quote(&value)].concat()),
         (name, value()).prop_map(|(name, value)| [b"export ", name.as_bytes(), b"=", &quote(&value)].concat()),
         (name, value()).prop_map(|(name, value)| [b"declare -l ", name.as_bytes(), b"=", &quote(&value)].concat()),
-        (name, any::<i64>()).prop_map(|(name, value)| format!("declare -i {name}={value}").into_bytes()),
+        (name, any::<i64>()).prop_map(|(name, value)| format!("declare -i n{name}={value}").into_bytes()),
     ]
 }
 
 fn array() -> impl Strategy<Value = Vec<u8>> {
-    let name = NAME;
+    let name = ARRAY_NAME;
     let key = value().prop_filter("a key can't be empty", |key| !key.is_empty());
     prop_oneof![
         (name, prop::collection::btree_map(0_u16..2000, value(), 0..5)).prop_map(|(name, elements)| {
@@ -58,7 +60,7 @@ fn array() -> impl Strategy<Value = Vec<u8>> {
         (name, prop::collection::btree_map(key, value(), 0..4)).prop_map(|(name, elements)| {
             let elements =
                 elements.iter().map(|(key, value)| [b" [".as_slice(), &quote(key), b"]=", &quote(value)].concat());
-            [b"declare -A ", name.as_bytes(), b"=(", elements.collect::<Vec<_>>().concat().as_slice(), b" )"].concat()
+            [b"declare -A m", name.as_bytes(), b"=(", elements.collect::<Vec<_>>().concat().as_slice(), b" )"].concat()
         }),
     ]
 }

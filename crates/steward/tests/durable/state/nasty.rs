@@ -51,7 +51,7 @@ number+=1; low+=MORE; high+=more; echo "$number $low $high $reference"
 (fixed=2) 2>/dev/null || echo still read only
 printf '%s' "$raw" "$control" "$wide" "$ends" "$meta" "$eq" | od -An -tx1
 printf '<%q>' "$#" "$@"; echo; echo "${FAKE-no fake} ${HOME-no home} ${LANG-no lang} $TERM"
-env -0 | sort -z | tr '\0' '\n'; declare -p; declare -F; alias -p; shopt -p; set +o; umask; trap -p; dirs -l -p; complete -p; enable -n
+env -0 | sort -z | tr '\0' '\n'; : "${DIRSTACK[@]}"; declare -p; declare -F; alias -p; shopt -p; set +o; umask; trap -p; dirs -l -p; complete -p; enable -n
 echo "$PWD" "$OLDPWD"; false | true || echo pipefail
 set +f; echo ../on[e] ../nothing*
 "#;
