@@ -18,7 +18,7 @@ pub(super) fn run(workspace: &Workspace, static_steward: &Path, depth: Depth) ->
         command
     };
     if find("cargo-nextest").is_some() {
-        cargo::run(&mut with_settings(&["nextest", "run", "--workspace"]))?;
+        cargo::run(&mut with_settings(&["nextest", "run", "--workspace", "--no-fail-fast"]))?;
         return Ok("all passed; the counts are in the summary above".to_owned());
     }
     println!("   no `cargo-nextest` here; using `cargo test`");

@@ -171,7 +171,10 @@ impl Shell {
         let until = Instant::now() + MOMENT;
         while Instant::now() < until {
             if pty::foreground(&live.terminal) == Some(pid) {
-                proc::signal_group(pid, Signal::INT);
+                // One that is back at its top has nothing to go on with; ash would throw away what we asked it.
+                if !proc::reads_stdin(pid) {
+                    proc::signal_group(pid, Signal::INT);
+                }
                 return;
             }
         }
