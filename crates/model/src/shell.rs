@@ -6,7 +6,7 @@
 //! NUL: `TOKEN STATUS`, `$PWD`, `$OLDPWD`.
 //!
 //! ```text
-//!  . c </dev/null >o.7 2>e.7; printf "41 $?".. >rep; . d >st
+//!  . c </dev/null >o.7 2>e.7; printf "41 $?".. >rep; . d 1<>st
 //!    │                         └ the report          └ the capture, only if the text may have changed more than
 //!    └ the command itself                              the directory
 //! ```
@@ -155,11 +155,12 @@ impl Lines {
         format!("{debug}{}", self.dump_into("st"))
     }
 
-    /// Sources the dump. `||`: what fails in it (no completions, say) must not end a shell that has `errexit` on. The
+    /// Sources the dump, over what is in the file: cutting a file costs more than writing it, and the dump has an end of its
+    /// own. `||`: what fails in it (no completions, say) must not end a shell that has `errexit` on. The
     /// redirection stands out here because `{` could be an alias.
     fn dump_into(&self, file: &str) -> String {
         let p = self.dialect.prefix();
-        format!("{p}. {} >|{} 2>/dev/null || {p}:", self.path("d"), self.path(file))
+        format!("{p}. {} 1<>{} 2>/dev/null || {p}:", self.path("d"), self.path(file))
     }
 
     /// Every `printf` is a write and five microseconds, so what can be told apart by its first word is not separated.
@@ -267,6 +268,9 @@ impl Lines {
         format!("\n{undo} {}{}", self.capture(), self.query(number))
     }
 }
+
+/// The first byte of a dump file that nothing has been dumped into since it was last looked at; no dump begins with it.
+pub const UNUSED: u8 = 0xff;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Baseline {
@@ -384,7 +388,7 @@ mod tests {
         let line = lines(Dialect::Posix).trigger(&Trigger { last_status: 3, capture: true, ..TRIGGER });
         let want = "\n \\command . '/r/s.3' || \\command . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'; \
                     \\command printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'; \
-                    \\command . '/r/d' >|'/r/st' 2>/dev/null || \\command :; \
+                    \\command . '/r/d' 1<>'/r/st' 2>/dev/null || \\command :; \
                     \\command printf '%s\\0' \"D $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
     }

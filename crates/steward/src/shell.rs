@@ -121,8 +121,8 @@ struct Live {
     /// The command text, written anew for each.
     text: File,
     text_length: u64,
-    /// Where the shell writes its dump and its DEBUG trap; emptied before each command that is to be captured.
-    dumps: [File; 2],
+    /// Where the shell writes its dump.
+    dump: File,
     ready: bool,
     /// `$?` as the EXIT trap saw it.
     exiting: Option<Report>,

@@ -176,7 +176,7 @@ impl Shell {
     fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
         let baseline = self.baseline.as_ref()?;
         let dump = fs::read(self.run.join(file));
-        if dump.as_ref().is_ok_and(Vec::is_empty) && !self.is_disk_full() {
+        if dump.as_ref().is_ok_and(|dump| is_unused(dump)) && !self.is_disk_full() {
             ending.shell_replaced = true;
             let message =
                 "the shell could no longer be captured and was replaced; what the command changed in it is lost";
@@ -348,6 +348,11 @@ impl Shell {
         let groups: Vec<_> = groups.filter(|group| *group != live.pid).collect();
         self.bystanders.extend(groups);
     }
+}
+
+/// Whether nothing has been dumped into a file.
+fn is_unused(dump: &[u8]) -> bool {
+    dump.first().is_none_or(|first| *first == stead_model::shell::UNUSED)
 }
 
 /// What is to be told of how it ended.

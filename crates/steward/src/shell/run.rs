@@ -12,7 +12,7 @@ use std::time::Duration;
 use stead_model::effect::{Effect, effect_of};
 use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, MAX_TEXT, Status, Stdin};
 use stead_model::record::{Accepted, Record, Started};
-use stead_model::shell::{Dialect, Input, Overlay, Trigger};
+use stead_model::shell::{Dialect, Input, Overlay, Trigger, UNUSED};
 use stead_model::state::Bytes;
 use stead_model::word::is_name;
 
@@ -168,10 +168,8 @@ impl Shell {
             }
             live.text_length = length;
             if effect == Effect::Unknown {
-                // What is in them afterwards is this command's, also for a steward that takes over in between.
-                for dump in &live.dumps {
-                    dump.set_len(0)?;
-                }
+                // What is in it afterwards is this command's, also for a steward that takes over in between.
+                live.dump.write_all_at(&[UNUSED], 0)?;
             }
         }
         self.make_input(host, number, &exec.stdin)

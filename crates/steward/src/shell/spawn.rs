@@ -117,7 +117,7 @@ impl Shell {
             reply_length: reply_log.metadata()?.len(),
             reply_log,
             reports: Reports::default(),
-            dumps: [open_kept(&self.run.join("st"))?, open_kept(&self.run.join("t"))?],
+            dump: open_kept(&self.run.join("st"))?,
             text_length: text.metadata()?.len(),
             text,
             ready: false,
