@@ -10,6 +10,7 @@
 //! ```
 
 mod cancel;
+mod close;
 mod finish;
 mod input;
 mod pair;
@@ -100,6 +101,23 @@ pub(crate) struct Entry {
     /// Nobody holds its streams any more.
     pub(crate) drained: bool,
     pub(crate) evicted: bool,
+}
+
+impl Entry {
+    fn new(accepted: Accepted, first: LogPos) -> Self {
+        Self {
+            id: accepted.exec.command.clone(),
+            first,
+            accepted_at: accepted.at,
+            started_at: None,
+            last_seq: 0,
+            bytes: [0, 0],
+            ended: None,
+            exec: Some(Rc::new(accepted.exec)),
+            drained: false,
+            evicted: false,
+        }
+    }
 }
 
 /// The process.

@@ -8,16 +8,14 @@
 //! ```
 
 use super::finish::Left;
-use super::{Entry, Running, Shell, Stage, journal_fault, watch};
+use super::{Entry, Running, Shell, Stage, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
 use crate::link::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::proto::{Ending, Fault, FaultCode, OpenShell, Status};
@@ -61,19 +59,7 @@ impl Past {
             }
             Record::Accepted(accepted) => {
                 self.next_number = self.next_number.max(accepted.number + 1);
-                let entry = Entry {
-                    id: accepted.exec.command.clone(),
-                    first: at,
-                    accepted_at: accepted.at,
-                    started_at: None,
-                    last_seq: 0,
-                    bytes: [0, 0],
-                    ended: None,
-                    exec: Some(Rc::new(accepted.exec)),
-                    drained: false,
-                    evicted: false,
-                };
-                self.commands.insert(accepted.number, entry);
+                self.commands.insert(accepted.number, Entry::new(*accepted, at));
             }
             Record::Started(started) => {
                 if let Some(entry) = self.commands.get_mut(&started.number) {
@@ -477,35 +463,6 @@ impl Shell {
             }
         }
     }
-
-    /// Ends everything of this shell: its processes, its files, its journal.
-    pub(crate) fn destroy(mut self, host: &mut Host) -> Result<(), Fault> {
-        self.stop(host)?;
-        self.journal.remove().map_err(|source| journal_fault(&JournalError::Io { path: self.run, source }))
-    }
-
-    /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.
-    pub(crate) fn stop(&mut self, host: &mut Host) -> Result<(), Fault> {
-        if let Some(live) = &self.live {
-            let session = live.pid;
-            self.condemn();
-            end_session(session);
-        }
-        self.release(host);
-        for id in self.pairs.keys().copied().collect::<Vec<_>>() {
-            self.drop_pair(host, id);
-        }
-        if let Some(mut running) = self.running.take() {
-            self.close_input(host, &mut running);
-        }
-        match fs::remove_dir_all(&self.run) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(super::io_fault("can't remove the run directory", &error));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
 }
 
 /// Whether a shell has ever said that it is ready, or ended a command.
@@ -513,20 +470,6 @@ fn was_ready(replies: &[u8]) -> bool {
     let mut reports = stead_model::shell::Reports::default();
     reports.push(replies);
     std::iter::from_fn(|| reports.next_report()).any(|report| matches!(report.token, Token::Ready | Token::Ended(_)))
-}
-
-/// Kills every process of a session. What was forking while we looked is found the next time; what has been killed
-/// forks no more, so this ends. The bound is for a kernel that won't let a process go (a dead network disk).
-fn end_session(session: i32) {
-    for _ in 0..1000 {
-        let left: Vec<_> = proc::of_session(session).into_iter().filter(|stat| stat.state != b'Z').collect();
-        if left.is_empty() {
-            return;
-        }
-        for process in left {
-            proc::signal(process.pid, rustix::process::Signal::KILL);
-        }
-    }
 }
 
 /// The program may have gone since; then the next start says so.

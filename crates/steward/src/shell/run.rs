@@ -7,7 +7,6 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::rc::Rc;
 use std::time::Duration;
 use stead_model::effect::{Effect, effect_of};
 use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, MAX_TEXT, Status, Stdin};
@@ -39,25 +38,12 @@ impl Shell {
             self.spawn(host)?;
         }
         let number = self.next_number;
-        let accepted = Accepted { number, at: now(), exec };
-        let (id, at) = (accepted.exec.command.clone(), accepted.at);
-        let record = Record::Accepted(Box::new(accepted));
+        let record = Record::Accepted(Box::new(Accepted { number, at: now(), exec }));
         let first = self.journal.append(&[&record], Need::WithReserve).map_err(|error| journal_fault(&error))?;
-        let Record::Accepted(accepted) = record else { return Ok(number) };
+        if let Record::Accepted(accepted) = record {
+            self.commands.insert(number, Entry::new(*accepted, first));
+        }
         self.next_number += 1;
-        let entry = Entry {
-            id,
-            first,
-            accepted_at: at,
-            started_at: None,
-            last_seq: 0,
-            bytes: [0, 0],
-            ended: None,
-            exec: Some(Rc::new(accepted.exec)),
-            drained: false,
-            evicted: false,
-        };
-        self.commands.insert(number, entry);
         self.queue.push_back(number);
         self.start_next(host);
         Ok(number)

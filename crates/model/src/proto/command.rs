@@ -1,0 +1,305 @@
+//! A command: how it is asked for, followed, fed and stopped, and what is told of it.
+
+use super::Fault;
+use crate::frame::Stream;
+use crate::ids::{CommandId, ShellId};
+use crate::state::Bytes;
+use minicbor::{Decode, Encode};
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Exec {
+    #[n(0)]
+    pub shell: ShellId,
+    #[n(1)]
+    pub command: CommandId,
+    /// Any bytes but NUL, at most [`super::MAX_TEXT`].
+    #[n(2)]
+    pub text: Bytes,
+    /// For this command only; relative to the shell's directory.
+    #[n(3)]
+    pub cwd: Option<Bytes>,
+    #[n(4)]
+    pub env: Vec<(Bytes, Bytes)>,
+    #[n(5)]
+    pub stdin: Stdin,
+    #[n(6)]
+    pub timeout_ms: Option<u64>,
+    /// From the first signal to KILL; 5 s if absent.
+    #[n(7)]
+    pub grace_ms: Option<u64>,
+    #[n(8)]
+    pub if_busy: IfBusy,
+    /// Send the events on this request, beginning with this many bytes of credit.
+    #[n(9)]
+    pub follow: Option<u64>,
+}
+
+impl Exec {
+    /// A command with nothing special about it.
+    pub fn new(shell: ShellId, command: CommandId, text: impl Into<Vec<u8>>) -> Self {
+        Self {
+            shell,
+            command,
+            text: Bytes(text.into()),
+            cwd: None,
+            env: Vec::new(),
+            stdin: Stdin::Empty,
+            timeout_ms: None,
+            grace_ms: None,
+            if_busy: IfBusy::Queue,
+            follow: None,
+        }
+    }
+
+    /// Whether a repeated request means the same work. How it is waited for may differ.
+    pub fn is_same_work(&self, other: &Self) -> bool {
+        let work = |exec: &Self| Self { follow: None, if_busy: IfBusy::Queue, ..exec.clone() };
+        work(self) == work(other)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub enum Stdin {
+    /// End of file at once.
+    #[n(0)]
+    Empty,
+    #[n(1)]
+    Bytes(#[n(0)] Bytes),
+    /// Written to while it runs, by [`super::Request::Stdin`].
+    #[n(2)]
+    Open,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum IfBusy {
+    #[n(0)]
+    Queue,
+    #[n(1)]
+    Reject,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Follow {
+    #[n(0)]
+    pub command: CommandId,
+    /// Send what comes after this place in the sequence; 0: everything.
+    #[n(1)]
+    pub after: u64,
+    #[n(2)]
+    pub credit: u64,
+    /// Go on past the end of the command, with output of its background children, until no one holds its streams.
+    #[n(3)]
+    pub late: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Credit {
+    /// The request that is to get it.
+    #[n(0)]
+    pub request: u32,
+    #[n(1)]
+    pub bytes: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Read {
+    #[n(0)]
+    pub command: CommandId,
+    #[n(1)]
+    pub stream: Stream,
+    #[n(2)]
+    pub offset: u64,
+    #[n(3)]
+    pub length: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct ReadBytes {
+    #[n(0)]
+    pub bytes: Bytes,
+    /// Bytes in the stream so far.
+    #[n(1)]
+    pub total: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Cancel {
+    #[n(0)]
+    pub command: CommandId,
+    #[n(1)]
+    pub first: FirstSignal,
+}
+
+/// Where a cancellation begins; it goes on from there to KILL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum FirstSignal {
+    #[n(0)]
+    Interrupt,
+    #[n(1)]
+    Terminate,
+    #[n(2)]
+    Kill,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum CancelReason {
+    #[n(0)]
+    Asked(#[n(0)] FirstSignal),
+    #[n(1)]
+    TimedOut,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct StdinBytes {
+    #[n(0)]
+    pub command: CommandId,
+    #[n(1)]
+    pub bytes: Bytes,
+    /// Close it behind these bytes.
+    #[n(2)]
+    pub eof: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct ListCommands {
+    #[n(0)]
+    pub shell: ShellId,
+    #[n(1)]
+    pub limit: u64,
+    /// Only commands older than this number.
+    #[n(2)]
+    pub before: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Status {
+    #[n(0)]
+    Queued,
+    #[n(1)]
+    Running,
+    #[n(2)]
+    Exited,
+    #[n(3)]
+    TimedOut,
+    #[n(4)]
+    Cancelled,
+    /// It never ran; `error` says why.
+    #[n(5)]
+    Failed,
+    /// The instance died under it. What it had written is kept.
+    #[n(6)]
+    Lost,
+}
+
+impl Status {
+    pub fn is_final(self) -> bool {
+        !matches!(self, Self::Queued | Self::Running)
+    }
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Ending {
+    #[n(0)]
+    pub status: Status,
+    /// The shell's `$?`; absent where it is not known, never invented. 130 for a cancelled command, -1 for one that timed
+    /// out or was cancelled before it began: those have no status of their own.
+    #[n(1)]
+    pub exit_code: Option<i32>,
+    /// The signal by which the shell itself died.
+    #[n(2)]
+    pub signal: Option<i32>,
+    /// The command ended the shell (`exit`, `exec`, a fatal signal). The next one gets a new shell with its state.
+    #[n(3)]
+    pub shell_exited: bool,
+    /// The shell had to be replaced; the next one has the last captured state.
+    #[n(4)]
+    pub shell_replaced: bool,
+    #[n(5)]
+    pub warnings: Vec<Warning>,
+    /// Background children still hold its output: more may come, marked late.
+    #[n(6)]
+    pub streams_open: bool,
+    #[n(7)]
+    pub state_changed: bool,
+    #[n(8)]
+    pub error: Option<Fault>,
+}
+
+impl Ending {
+    pub fn new(status: Status, exit_code: Option<i32>) -> Self {
+        Self {
+            status,
+            exit_code,
+            signal: None,
+            shell_exited: false,
+            shell_replaced: false,
+            warnings: Vec::new(),
+            streams_open: false,
+            state_changed: false,
+            error: None,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Warning {
+    #[n(0)]
+    pub code: String,
+    #[n(1)]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct CommandInfo {
+    #[n(0)]
+    pub command: CommandId,
+    #[n(1)]
+    pub shell: ShellId,
+    /// Its place in the shell's history, from 1.
+    #[n(2)]
+    pub number: u64,
+    #[n(3)]
+    pub status: Status,
+    /// Present when it has ended.
+    #[n(4)]
+    pub ending: Option<Ending>,
+    #[n(5)]
+    pub stdout_bytes: u64,
+    #[n(6)]
+    pub stderr_bytes: u64,
+    /// The last place in its sequence of events.
+    #[n(7)]
+    pub last_seq: u64,
+    /// The shell's directory and state when it ended, or now.
+    #[n(8)]
+    pub cwd: Bytes,
+    #[n(9)]
+    pub state_version: u64,
+    #[n(10)]
+    pub accepted_at: u64,
+    #[n(11)]
+    pub started_at: Option<u64>,
+    #[n(12)]
+    pub ended_at: Option<u64>,
+    /// Its output waits for room on the disk.
+    #[n(13)]
+    pub stalled: bool,
+    /// Its output was removed to make room.
+    #[n(14)]
+    pub evicted: bool,
+}
