@@ -63,6 +63,8 @@ pub(crate) enum What {
     Retry,
     /// A shell is gone and its exit status should have come by now.
     Unreaped(u64),
+    /// Output of this pair has had time to gather.
+    Gathered(u64),
     /// Start the shell again.
     Respawn,
     /// Standard input is to be closed as soon as the shell has opened it.

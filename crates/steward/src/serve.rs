@@ -176,6 +176,7 @@ impl Steward {
             What::Unreaped(incarnation) => shell.unreaped(host, incarnation),
             What::Respawn => shell.respawn(host),
             What::Input => shell.input_ready(host),
+            What::Gathered(pair) => shell.output_gathered(host, pair),
         });
     }
 
