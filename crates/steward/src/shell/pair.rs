@@ -45,6 +45,7 @@ struct Pace {
     last: Option<Instant>,
     quick: u32,
     resting: bool,
+    looking_since: Option<Instant>,
 }
 
 impl Pace {
@@ -61,6 +62,8 @@ impl Pace {
 const GATHER: Duration = Duration::from_millis(1);
 const QUICK: u32 = 16;
 const LITTLE: u64 = 4 << 10;
+const GULP: u64 = 256 << 10;
+const LOOK_ON: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
 struct End {
@@ -183,6 +186,11 @@ impl Shell {
         if self.pairs.get(&id).is_none_or(|pair| pair.pace.resting) {
             return;
         }
+        if self.may_gather(id) {
+            rustix::thread::sched_yield();
+            host.unread.insert((self.key, id));
+            return;
+        }
         let before = self.stream_bytes;
         let emptied = self.empty_pair(host, id, Upto::Slice);
         let moved = self.stream_bytes.saturating_sub(before);
@@ -200,6 +208,23 @@ impl Shell {
             Ok(Emptied::Stalled) => host.after(RETRY, self.key, What::Retry),
             Err(error) => note!("steward: shell {}: output: {error}", self.open.shell),
         }
+    }
+
+    /// A heavy writer fills its pipe in less time than it takes to put us to sleep and wake us: for a moment we only look
+    /// on, and then move a lot at once.
+    fn may_gather(&mut self, id: u64) -> bool {
+        let Some(pair) = self.pairs.get_mut(&id) else { return false };
+        let written = pair.owner.and_then(|number| self.commands.get(&number)).map_or([0, 0], |entry| entry.bytes);
+        if written.iter().all(|bytes| *bytes < HEAVY) {
+            return false;
+        }
+        let pending: u64 = pair.ends.iter().map(|end| fifo::pending(&end.fifo).unwrap_or(0)).sum();
+        let begun = *pair.pace.looking_since.get_or_insert_with(Instant::now);
+        let wait = pending > 0 && pending < GULP && begun.elapsed() < LOOK_ON;
+        if !wait {
+            pair.pace.looking_since = None;
+        }
+        wait
     }
 
     /// The disk may have room again.
