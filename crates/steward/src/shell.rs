@@ -28,6 +28,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Instant;
 use stead_model::effect::{Context, Effect};
@@ -35,7 +36,8 @@ use stead_model::escalate::Escalation;
 use stead_model::frame::Stream;
 use stead_model::ids::CommandId;
 use stead_model::proto::{
-    CancelReason, CommandInfo, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState, Warning,
+    CancelReason, CommandInfo, Ending, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState,
+    Warning,
 };
 use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark};
 use stead_model::shell::{Dialect, Lines, Overlay, Report, Reports};
@@ -144,10 +146,20 @@ struct Live {
     ready: bool,
     /// `$?` as the EXIT trap saw it.
     exiting: Option<Report>,
-    /// The process is gone, its status not yet known.
+    /// The process is gone.
     gone: bool,
+    /// How, once that is known or known to be unknowable.
+    death: Option<Death>,
     /// We have killed it.
     condemned: bool,
+}
+
+/// What became of a process.
+#[derive(Debug, Clone, Copy)]
+enum Death {
+    Reaped(ExitStatus),
+    /// By somebody who doesn't tell us.
+    Unseen,
 }
 
 impl Live {
@@ -174,6 +186,8 @@ struct Running {
     said_at: Option<u64>,
     input: Option<input::Input>,
     stalled: bool,
+    /// Its end, worked out once; only the record of it is missing.
+    settled: Option<(Ending, StateMark)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The end of a command: everything it wrote is in the journal, the state it left is stored, then it has ended.
 
-use super::{Running, Shell, Stage, journal_fault};
+use super::{Death, Running, Shell, Stage, journal_fault};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
 use std::fs;
@@ -58,14 +58,12 @@ impl Shell {
             }
         };
         let Some(mut running) = self.running.take() else { return };
-        let mut ending = ending(&running, left);
-        ending.warnings = std::mem::take(&mut self.warnings);
+        let (mut ending, mark) = running.settled.take().unwrap_or_else(|| self.settle(&running, left));
         ending.streams_open = emptied != Emptied::Closed;
-        let mark = self.capture_state(&running, left, &mut ending);
         self.close_input(host, &mut running);
-        if let Err(error) = self.note_end(host, running.number, ending.clone(), mark) {
+        if let Err(error) = self.note_end(host, running.number, ending.clone(), mark.clone()) {
             note!("steward: shell {}: {error}", self.open.shell);
-            self.warnings = ending.warnings;
+            running.settled = Some((ending, mark));
             self.running = Some(running);
             return self.finish_later(host);
         }
@@ -82,6 +80,13 @@ impl Shell {
             host.chores.insert(self.key);
         }
         self.start_next(host);
+    }
+
+    fn settle(&mut self, running: &Running, left: &Left) -> (Ending, StateMark) {
+        let mut ending = ending(running, left);
+        ending.warnings = std::mem::take(&mut self.warnings);
+        let mark = self.capture_state(running, left, &mut ending);
+        (ending, mark)
     }
 
     fn finish_later(&mut self, host: &mut Host) {
@@ -254,16 +259,21 @@ impl Shell {
             host.after(Duration::from_millis(200), self.key, What::Unreaped(self.incarnation));
         }
         if let Some(status) = host.link.take_status(pid) {
-            self.bury(host, Some(ExitStatus::from_raw(status)));
+            live.death = Some(Death::Reaped(ExitStatus::from_raw(status)));
+        }
+        match live.death {
+            Some(Death::Reaped(status)) => self.bury(host, Some(status)),
+            Some(Death::Unseen) => self.bury(host, None),
+            None => {}
         }
     }
 
     /// Whoever reaped it, it wasn't our keeper: its status is not known, and isn't made up.
     pub(crate) fn unreaped(&mut self, host: &mut Host, incarnation: u64) {
-        if self.incarnation == incarnation && self.live.as_ref().is_some_and(|live| live.gone) {
-            host.link.poll();
-            let status = self.live.as_ref().and_then(|live| host.link.take_status(live.pid));
-            self.bury(host, status.map(ExitStatus::from_raw));
+        host.link.poll();
+        if let Some(live) = self.live.as_mut().filter(|live| live.gone && self.incarnation == incarnation) {
+            live.death.get_or_insert(Death::Unseen);
+            self.process_gone(host);
         }
     }
 

@@ -311,6 +311,7 @@ impl Shell {
             watch: watch::Watch::default(),
             said_at: None,
             stalled: false,
+            settled: None,
         });
         self.say(&|lines| lines.query(query));
         host.after(watch::FIRST, self.key, What::Watch(number));

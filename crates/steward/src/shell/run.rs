@@ -110,6 +110,7 @@ impl Shell {
             watch: watch::Watch::default(),
             said_at: self.live.as_ref().map(|live| live.said),
             stalled: false,
+            settled: None,
         });
         self.pull_trigger(host);
         host.after(ANNOUNCE, self.key, What::Announce(number));

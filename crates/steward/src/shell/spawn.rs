@@ -123,6 +123,7 @@ impl Shell {
             ready: false,
             exiting: None,
             gone: false,
+            death: None,
             condemned: false,
         })
     }
