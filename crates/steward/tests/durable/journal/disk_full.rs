@@ -222,3 +222,33 @@ fn a_state_that_could_not_be_stored_is_not_acknowledged() {
         "acknowledged {acknowledged}, and after a kill it has {length}"
     );
 }
+
+#[test]
+fn a_shell_that_dies_over_a_full_disk_is_told_of_as_it_died_when_there_is_room() {
+    let disk = SmallDisk::new();
+    let rig = disk.rig();
+    let mut shell = rig.shell();
+    shell.out("kept=1");
+    let pid = shell.pid();
+    let filler = disk.fill(0);
+    // All of it fits the pipe, so the shell gets to its end while the disk takes nothing.
+    let exec = shell.exec("for ((i = 0; i < 1000; i++)); do echo line $i; done; kill -9 $$");
+    let command = exec.command.clone();
+    let mut other = rig.client();
+    other.request(&Request::Exec(Box::new(exec))).unwrap();
+    wait_for("the shell to be dead and its output to wait", || {
+        (!crate::rig::is_alive(pid) && info(&mut other, &command).stalled).then_some(())
+    });
+    filler.remove();
+    let mut stdout = Vec::new();
+    let last = other.follow_from(&command, 0, false, &mut |told| {
+        if let Told::Output(chunk) = told {
+            stdout.extend_from_slice(&chunk.bytes);
+        }
+    });
+    let ending = last.unwrap().ending.unwrap();
+    assert_eq!((ending.exit_code, ending.signal, ending.shell_exited), (Some(137), Some(9), true));
+    let want = (0..1000).fold(String::new(), |text, i| text + &format!("line {i}\n"));
+    assert_eq!(String::from_utf8(stdout).unwrap(), want);
+    assert_eq!(shell.out("echo $kept"), "1\n");
+}
