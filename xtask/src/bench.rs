@@ -6,6 +6,7 @@
 mod fifo;
 mod goals;
 mod latency;
+pub(crate) mod layers;
 mod machine;
 mod ours;
 mod pipe;

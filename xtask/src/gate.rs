@@ -7,7 +7,7 @@ mod source;
 pub(crate) mod static_steward;
 mod tools;
 
-pub(crate) use tools::is_target_installed;
+pub(crate) use tools::{is_target_installed, provide_one};
 
 use crate::cargo::{self, Workspace};
 use crate::failed::{Result, While};

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask test [--quick]
        cargo xtask bench shell [--quick] [--write]
+       cargo xtask bench layers [--quick] [--write]
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
@@ -21,6 +22,10 @@ Usage: cargo xtask test [--quick]
                  writes docs/benchmarks.md
     --quick        fewer samples, under a minute, writes nothing
     --write        writes docs/benchmarks.md even so
+  bench layers   the same of threads, leases and the store above them;
+                 writes docs/benchmarks-layers.md
+    --quick        fewer samples, two minutes, writes nothing
+    --write        writes docs/benchmarks-layers.md even so
 ";
 
 fn main() -> ExitCode {
@@ -45,6 +50,7 @@ fn run(arguments: &[&str]) -> Result {
         ["test"] => gate::run(gate::Depth::Full),
         ["test", "--quick"] => gate::run(gate::Depth::Quick),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
+        ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
         // The two below are how the benchmark calls itself: as its release build, and as the far end of a pipe.
         ["bench-release", arguments @ ..] => bench::measure(arguments),
         ["bench-echo"] => bench::echo(),

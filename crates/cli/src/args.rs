@@ -17,7 +17,39 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Shell(Shell),
+    Doctor(Doctor),
     Steward(Steward),
+}
+
+/// Say which providers work on this machine, and why not where they don't.
+///
+/// Each is really tried: namespaces are made, control groups are created and removed. The exit code is 0 if the provider
+/// that a thread gets by default works, else 1.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  stead doctor                       what can run here
+  stead doctor --json                the same for a program
+  stead doctor --config stead.toml   check a configuration without starting anything")]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// One JSON document instead of lines.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Where stead keeps things and what it is told.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct Place {
+    /// Where data is kept [default: `stead` in `$XDG_DATA_HOME` or `~/.local/share`].
+    #[arg(long, value_name = "DIR", env = "STEAD_DATA")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// The configuration [default: `stead.toml` here, else in `stead` in `$XDG_CONFIG_HOME` or `~/.config`].
+    #[arg(long, value_name = "FILE", env = "STEAD_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// Run commands in a shell that keeps its state.

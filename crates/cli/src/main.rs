@@ -4,6 +4,8 @@
 mod print;
 
 mod args;
+mod doctor;
+mod settings;
 mod shell;
 
 use args::{Args, Verb};
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
     match args.verb {
         Verb::Shell(shell) => match shell::run(&shell) {
             Ok(code) => ExitCode::from(code),
+            Err(error) => failed(&error),
+        },
+        Verb::Doctor(doctor) => match doctor::run(&doctor) {
+            Ok(code) => code,
             Err(error) => failed(&error),
         },
         Verb::Steward(_) => ExitCode::from(OWN_FAILURE),

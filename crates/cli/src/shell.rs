@@ -121,6 +121,7 @@ impl Front {
             env,
             cwd: Bytes::from(cwd.as_os_str().as_bytes()),
             state: None,
+            version: None,
         };
         let Reply::Shell(info) = client.request(&Request::OpenShell(Box::new(open)))? else {
             return Err(ShellError::Unexpected);

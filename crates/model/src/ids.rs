@@ -82,9 +82,84 @@ id!(
     "command id"
 );
 
+id!(
+    /// One conversation of an agent.
+    ThreadId,
+    "thread id"
+);
+id!(
+    /// A durable shell state of a thread.
+    TerminalId,
+    "terminal id"
+);
+id!(
+    /// A durable handle on compute.
+    LeaseId,
+    "lease id"
+);
+id!(
+    /// One run of a provider's compute.
+    InstanceId,
+    "instance id"
+);
+id!(
+    /// A policy window on a terminal.
+    SessionId,
+    "session id"
+);
+id!(
+    /// A named workspace.
+    ProjectId,
+    "project id"
+);
+id!(
+    /// What makes an event of a lease be written once.
+    EventId,
+    "event id"
+);
+id!(
+    /// The name under which a provider is configured.
+    ProviderName,
+    "provider name"
+);
+
+macro_rules! made {
+    ($($name:ident = $prefix:literal),* $(,)?) => {$(
+        impl $name {
+            /// One that we make, from bytes that nobody can guess.
+            pub fn made_of(entropy: Entropy) -> Self {
+                Self(format!("{}{}", $prefix, hex(entropy)))
+            }
+        }
+    )*};
+}
+
+/// Eight bytes: 16 hexadecimal digits.
+pub type Entropy = [u8; 8];
+
+made!(
+    ThreadId = "thr-",
+    TerminalId = "term-",
+    LeaseId = "lease-",
+    InstanceId = "inst-",
+    SessionId = "sess-",
+    CommandId = "cmd-",
+    EventId = "evt-",
+);
+
+fn hex(entropy: Entropy) -> String {
+    format!("{:016x}", u64::from_be_bytes(entropy))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_that_we_make_have_their_prefix_and_sixteen_digits() {
+        assert_eq!(LeaseId::made_of([0, 1, 2, 3, 0xff, 5, 6, 7]).as_str(), "lease-00010203ff050607");
+        assert_eq!(ThreadId::parse(ThreadId::made_of([9; 8]).as_str()), Ok(ThreadId::made_of([9; 8])));
+    }
 
     #[test]
     fn names_that_a_caller_may_choose_are_accepted_and_others_refused() {

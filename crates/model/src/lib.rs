@@ -2,12 +2,20 @@
 //! journal, the state of a shell. Everything here is pure: no file, process, clock or random number is touched, so
 //! every law can be checked by a test that takes microseconds.
 
+pub mod clock;
+pub mod command;
 pub mod effect;
+pub mod enclosure;
 pub mod escalate;
 pub mod frame;
 pub mod ids;
+pub mod lease;
+pub mod project;
 pub mod proto;
 pub mod record;
+pub mod session;
 pub mod shell;
 pub mod state;
+pub mod terminal;
+pub mod thread;
 pub mod word;

@@ -69,6 +69,14 @@ pub enum Request {
     /// Ends all shells and the steward.
     #[n(15)]
     Shutdown,
+    /// Ends a shell's processes and keeps everything else: its journal can be read, and its next command gets a new
+    /// process with its state. Refused while a command runs or waits. Answered with [`Reply::Done`].
+    #[n(16)]
+    RestShell(#[n(0)] ShellId),
+    /// Puts another state in the place of a shell's own, as of its next command. Refused while a command runs or waits.
+    /// Answered with [`Reply::Shell`].
+    #[n(17)]
+    SetState(#[n(0)] Box<SetState>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -164,6 +172,22 @@ pub struct OpenShell {
     /// A state to begin with, as [`Reply::State`] gives it.
     #[n(4)]
     pub state: Option<Bytes>,
+    /// The version of that state, from which its own go on.
+    #[n(5)]
+    pub version: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetState {
+    #[n(0)]
+    pub shell: ShellId,
+    /// As [`Reply::State`] gives it.
+    #[n(1)]
+    pub state: Bytes,
+    /// Must be greater than the version the shell has.
+    #[n(2)]
+    pub version: u64,
 }
 
 /// Which shell to run.
@@ -209,6 +233,9 @@ pub struct ShellInfo {
     pub captures_functions: bool,
     #[n(10)]
     pub journal_bytes: u64,
+    /// Its other processes: the running command's, or background jobs. Counted only when one shell is asked for.
+    #[n(11)]
+    pub jobs: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -163,7 +163,7 @@ impl Client {
                 Request::Exec(Box::new(Exec { follow: Some(CREDIT), ..exec.clone() }))
             } else {
                 let command = exec.command.clone();
-                Request::Follow(Follow { command, after: seen, credit: CREDIT, late: false })
+                Request::Follow(Follow { command, after: seen, credit: CREDIT, late: false, state: None })
             };
             let mut told = |event: Told| {
                 let fresh = event.seq().is_none_or(|seq| seq > seen);
@@ -187,7 +187,7 @@ impl Client {
         late: bool,
         tell: &mut dyn FnMut(Told),
     ) -> Result<CommandInfo, ClientError> {
-        let follow = Follow { command: command.clone(), after, credit: CREDIT, late };
+        let follow = Follow { command: command.clone(), after, credit: CREDIT, late, state: None };
         self.follow(&Request::Follow(follow), tell)
     }
 

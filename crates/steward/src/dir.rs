@@ -6,13 +6,15 @@
 //!   sock               where clients connect
 //!   epoch              counts starts of the steward
 //!   log                what keeper and steward had to say
+//!   spec, enclosed     if it is enclosed: in what, and the process that holds the enclosure
 //!   run/K/             one shell's FIFOs and scripts; gone with the shell
 //!   journal/K/         one shell's journal: NNNNNN.log, N.out, N.err, V.state
 //! ```
 
+use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -64,6 +66,16 @@ impl Dir {
         self.root.join("lock")
     }
 
+    /// What is around an enclosed steward.
+    pub fn spec(&self) -> PathBuf {
+        self.root.join("spec")
+    }
+
+    /// The first process of an enclosure: `PID STARTTIME`.
+    pub fn enclosed(&self) -> PathBuf {
+        self.root.join("enclosed")
+    }
+
     pub fn run(&self, key: u32) -> PathBuf {
         self.root.join("run").join(key.to_string())
     }
@@ -96,12 +108,16 @@ impl Dir {
         Ok(())
     }
 
+    pub fn log(&self) -> PathBuf {
+        self.root.join("log")
+    }
+
     pub fn log_file(&self) -> io::Result<File> {
         // What keeper and steward say is a few lines per incident; a log that grew anyway begins anew.
-        let path = self.root.join("log");
-        let long = path.metadata().is_ok_and(|meta| meta.len() > 1 << 20);
+        let path = self.log();
+        let long = path.symlink_metadata().is_ok_and(|meta| meta.len() > 1 << 20);
         let mut options = File::options();
-        options.create(true).mode(0o600);
+        options.create(true).mode(0o600).custom_flags(NOT_ELSEWHERE);
         if long {
             options.write(true).truncate(true)
         } else {
@@ -134,9 +150,23 @@ impl Dir {
     }
 
     pub fn connect(&self) -> io::Result<UnixStream> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = rustix::fs::open(self.root.join("sock"), flags, Mode::empty())?;
+        let socket = File::from(socket);
+        if !socket.metadata()?.file_type().is_socket() {
+            return Err(io::Error::other("`sock` is not a socket"));
+        }
+        let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&socket));
+        if Path::new(&path).exists() {
+            return UnixStream::connect(path);
+        }
         with_short_path(&self.root, |path| UnixStream::connect(path))
     }
 }
+
+/// Whoever is enclosed in a directory of ours may put there what it likes: a link must not lead us elsewhere, nor a FIFO
+/// make us wait.
+pub(crate) const NOT_ELSEWHERE: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// The kernel takes socket paths of up to 107 bytes; through a descriptor any directory is a short one.
 fn with_short_path<T>(root: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<T> {
@@ -151,7 +181,11 @@ fn with_short_path<T>(root: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io:
 /// Old or new, never half.
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&temporary)?;
     io::Write::write_all(&mut file, bytes)?;
     fs::rename(&temporary, path)
 }

@@ -4,6 +4,7 @@
 use crate::bridge;
 use crate::client::{Client, ClientError};
 use crate::dir::{Dir, DirError};
+use crate::heir;
 use crate::host::Settings;
 use crate::keeper::{self, Role};
 use crate::serve;
@@ -11,7 +12,9 @@ use crate::start::{self, StartError, Started};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
+use stead_model::enclosure::{PLACE, PROGRAM};
 use stead_model::proto::Request;
+use stead_term::enclose::{self, Failed};
 use stead_term::spawn::{self, Side};
 
 pub const USAGE: &str = "\
@@ -37,6 +40,10 @@ pub enum EntryError {
     Dir(#[from] DirError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Enclose(#[from] Failed),
+    #[error("can't read what to enclose from `{0}`")]
+    Spec(PathBuf, #[source] io::Error),
     #[error("{what}")]
     Io { what: &'static str, source: io::Error },
 }
@@ -64,6 +71,7 @@ pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
         }
         "stop" => {
             Client::connect(&asked.dir, "steward stop")?.request(&Request::Shutdown)?;
+            start::await_end(&Dir::open(&asked.dir)?);
             Ok(Some("stopped\n".to_owned()))
         }
         "status" => {
@@ -74,8 +82,10 @@ pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
                 welcome.build, welcome.pid, welcome.keeper_pid, welcome.epoch
             )))
         }
+        "enclose" => asked.enclose().map(|()| None),
         "keep" => asked.keep().map(|()| None),
         "run" => asked.serve().map(|()| None),
+        "inherit" => asked.inherit().map(|()| None),
         "help" | "--help" | "-h" => Ok(Some(USAGE.to_owned())),
         other => Err(EntryError::Usage(format!("`{other}` is not something a steward can do"))),
     }
@@ -85,6 +95,10 @@ struct Asked {
     call: Vec<String>,
     role: String,
     dir: PathBuf,
+    /// What to enclose.
+    spec: Option<PathBuf>,
+    /// Whether it is the first process of its namespace.
+    first: bool,
     settings: Settings,
 }
 
@@ -92,14 +106,19 @@ impl Asked {
     fn parse(call: &[&str], arguments: &[OsString]) -> Result<Self, EntryError> {
         let mut arguments = arguments.iter();
         let role = arguments.next().map_or_else(|| "help".to_owned(), |word| word.to_string_lossy().into_owned());
-        let (mut dir, mut settings) = (None, Settings::default());
+        let (mut dir, mut spec, mut first, mut settings) = (None, None, false, Settings::default());
         while let Some(flag) = arguments.next() {
             let flag = flag.to_string_lossy().into_owned();
+            if flag == "--first" {
+                first = true;
+                continue;
+            }
             let value = arguments.next().ok_or_else(|| EntryError::Usage(format!("`{flag}` needs a value")))?;
             let number = || value.to_str().and_then(|text| text.parse::<u64>().ok()).filter(|number| *number > 0);
             let bad = || EntryError::Usage(format!("`{}` is not a number for `{flag}`", value.display()));
             match flag.as_str() {
                 "--dir" => dir = Some(PathBuf::from(value)),
+                "--spec" => spec = Some(PathBuf::from(value)),
                 "--journal-limit" => settings.journal_limit = number().ok_or_else(bad)?,
                 "--command-limit" => {
                     settings.command_limit = number().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
@@ -112,24 +131,33 @@ impl Asked {
             None if matches!(role.as_str(), "help" | "--help" | "-h") => PathBuf::new(),
             None => return Err(EntryError::Usage("`--dir DIR` is missing".to_owned())),
         };
-        Ok(Self { call: call.iter().map(|word| (*word).to_owned()).collect(), role, dir, settings })
+        let call = call.iter().map(|word| (*word).to_owned()).collect();
+        Ok(Self { call, role, dir, spec, first, settings })
     }
 
     /// This program, called as another role over the same directory.
     fn role_of(&self, dir: &Dir, role: &str) -> Role {
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("/proc/self/exe"));
-        let mut arguments = self.call.clone();
-        arguments.extend([role.to_owned(), "--dir".to_owned(), dir.root().to_string_lossy().into_owned()]);
-        arguments.extend(["--journal-limit".to_owned(), self.settings.journal_limit.to_string()]);
-        arguments.extend(["--command-limit".to_owned(), self.settings.command_limit.to_string()]);
-        Role { program, arguments }
+        Role { program, arguments: start::arguments(&self.call, role, dir.root(), &self.settings) }
+    }
+
+    /// Makes namespaces and becomes the keeper in them; see [`start::start_enclosed`].
+    fn enclose(&self) -> Result<(), EntryError> {
+        let file = self.spec.as_ref().ok_or_else(|| EntryError::Usage("`--spec FILE` is missing".to_owned()))?;
+        let spec = start::read_spec(file).map_err(|error| EntryError::Spec(file.clone(), error))?;
+        let mut arguments = vec![PROGRAM.to_owned()];
+        arguments.extend(start::arguments(&self.call, "keep", Path::new(PLACE), &self.settings));
+        arguments.push("--first".to_owned());
+        enclose::enter(&spec, &Dir::open(&self.dir)?.enclosed(), &arguments)?;
+        Ok(())
     }
 
     fn keep(&self) -> Result<(), EntryError> {
         let failed = |source| EntryError::Io { what: "the keeper can't go on", source };
         let link = spawn::inherited_link().map_err(failed)?;
         let dir = Dir::open(&self.dir)?;
-        if spawn::leave().map_err(failed)? == Side::Left {
+        // The first process of a namespace has nobody to leave, and everything there ends with it.
+        if !self.first && spawn::leave().map_err(failed)? == Side::Left {
             return Ok(());
         }
         spawn::close_inherited_on_exec(3).map_err(failed)?;
@@ -142,7 +170,13 @@ impl Asked {
         let failed = |source| EntryError::Io { what: "the steward can't go on", source };
         let link = spawn::inherited_link().map_err(failed)?;
         let dir = Dir::open(&self.dir)?;
-        let keeper = self.role_of(&dir, "keep");
-        serve::run(dir, self.settings.clone(), keeper, link).map_err(failed)
+        let roles = ["keep", "inherit"].map(|role| self.role_of(&dir, role));
+        serve::run(dir, self.settings.clone(), roles, link).map_err(failed)
+    }
+
+    fn inherit(&self) -> Result<(), EntryError> {
+        let failed = |source| EntryError::Io { what: "the heir can't go on", source };
+        let link = spawn::inherited_link().map_err(failed)?;
+        heir::run(&Dir::open(&self.dir)?, &link).map_err(failed)
     }
 }

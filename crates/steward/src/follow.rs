@@ -21,6 +21,7 @@ pub(crate) struct Follower {
     /// May go below zero by one chunk: chunks are never cut.
     pub(crate) credit: i64,
     late: bool,
+    state: bool,
     ended: bool,
     /// No late output can come any more.
     heard_all: bool,
@@ -55,6 +56,7 @@ impl Follower {
             after: follow.after,
             credit: i64::try_from(follow.credit).unwrap_or(i64::MAX),
             late: follow.late,
+            state: follow.state == Some(true),
             ended: false,
             heard_all: false,
             stalled: false,
@@ -172,7 +174,12 @@ pub(crate) fn pump(shell: &mut Shell, connections: &mut BTreeMap<u32, Conn>) -> 
                 return true;
             }
             Ok(Progress::Over) => match shell.command_info(follower.number) {
-                Ok(info) => conn.reply(follower.request, &Reply::Command(Box::new(info))),
+                Ok(mut info) => {
+                    if follower.state {
+                        info.state = shell.state_left_by(&info);
+                    }
+                    conn.reply(follower.request, &Reply::Command(Box::new(info)));
+                }
                 Err(fault) => conn.fault(follower.request, &fault),
             },
             Err(fault) => conn.fault(follower.request, &fault),

@@ -2,6 +2,7 @@
 //! can be a plain method that gets it lent.
 
 use crate::dir::Dir;
+use crate::heir::Heir;
 use crate::link::Link;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,12 +10,13 @@ use stead_term::fifo::Probe;
 use stead_term::poll::Poller;
 use stead_term::spawn::OpenFiles;
 
+/// How much is kept.
 #[derive(Debug, Clone)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Bytes that all journals together may take.
-    pub(crate) journal_limit: u64,
+    pub journal_limit: u64,
     /// Finished commands that one shell remembers.
-    pub(crate) command_limit: usize,
+    pub command_limit: usize,
 }
 
 impl Default for Settings {
@@ -29,6 +31,7 @@ pub(crate) struct Host {
     pub(crate) settings: Settings,
     pub(crate) poller: Poller,
     pub(crate) link: Link,
+    pub(crate) heir: Heir,
     pub(crate) probe: Probe,
     pub(crate) boot: Vec<u8>,
     /// What shells may open; we ourselves may open more.
@@ -78,6 +81,7 @@ impl Host {
         poller: Poller,
         probe: Probe,
         link: Link,
+        heir: Heir,
         open_files: OpenFiles,
     ) -> Self {
         Self {
@@ -86,6 +90,7 @@ impl Host {
             poller,
             probe,
             link,
+            heir,
             boot: stead_term::proc::boot_id(),
             open_files,
             timers: BTreeSet::new(),
@@ -141,6 +146,7 @@ pub(crate) enum Source {
     Process(u32),
     Output(u32, u64),
     Input(u32),
+    Heir,
 }
 
 impl Source {
@@ -156,6 +162,7 @@ impl Source {
             Self::Process(shell) => pack(5, shell, 0),
             Self::Output(shell, pair) => pack(6, shell, pair),
             Self::Input(shell) => pack(7, shell, 0),
+            Self::Heir => pack(8, 0, 0),
         }
     }
 
@@ -170,6 +177,7 @@ impl Source {
             5 => Some(Self::Process(shell)),
             6 => Some(Self::Output(shell, token & 0xffff_ffff)),
             7 => Some(Self::Input(shell)),
+            8 => Some(Self::Heir),
             _ => None,
         }
     }
@@ -190,6 +198,7 @@ mod tests {
             Source::Process(2),
             Source::Output(3, 0xffff_ffff),
             Source::Input(9),
+            Source::Heir,
         ] {
             assert_eq!(Source::from_token(source.token()), Some(source));
         }

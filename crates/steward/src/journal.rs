@@ -29,7 +29,7 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    fn io(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn io(path: &Path, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             Self::NoSpace
         } else {

@@ -10,6 +10,8 @@
 //!                      keeper   (starts the steward again, holds its descriptors, reaps its shells)
 //! ```
 //!
+//! A fourth, the [`heir`], waits for the death of both.
+//!
 //! One thread, one epoll loop ([`serve`]): nothing here waits for a disk or a peer for long, and the bytes move inside
 //! the kernel. The steward is crash-only. What it must know after `kill -9` is on disk ([`journal`]) or in the keeper
 //! ([`keeper`]); starting and recovering are the same code ([`shell::recover`]).
@@ -23,10 +25,12 @@ mod conn;
 pub mod dir;
 pub mod entry;
 mod follow;
+mod heir;
 mod host;
 pub mod journal;
 pub mod keeper;
 mod link;
+pub mod past;
 mod request;
 mod retain;
 mod serve;

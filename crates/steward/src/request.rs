@@ -10,7 +10,7 @@ use stead_model::frame::{Frame, Kind};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
     Cancel, CancelReason, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read, ReadBytes, Reply,
-    Request, Stats, StdinBytes, VERSIONS, Welcome,
+    Request, SetState, Stats, StdinBytes, VERSIONS, Welcome,
 };
 use stead_model::state::Bytes;
 use stead_model::word::is_name;
@@ -63,7 +63,7 @@ impl Steward {
             Request::Hello(hello) => self.hello(from, &hello).map(Some),
             Request::OpenShell(open) => self.open_shell(*open).map(Some),
             Request::CloseShell(id) => self.close_shell(&id).map(Some),
-            Request::Shell(id) => Ok(Some(Reply::Shell(Box::new(self.shell(&id)?.info())))),
+            Request::Shell(id) => Ok(Some(Reply::Shell(Box::new(self.shell(&id)?.info_with_jobs())))),
             Request::Shells => Ok(Some(Reply::Shells(self.shells.values().map(Shell::info).collect()))),
             Request::State(id) => Ok(Some(Reply::State(self.shell(&id)?.stored_state()))),
             Request::Exec(exec) => self.exec(from, *exec),
@@ -78,6 +78,8 @@ impl Steward {
             Request::Command(id) => self.command(&id).map(Some),
             Request::Commands(list) => self.commands(&list).map(Some),
             Request::Stats => Ok(Some(Reply::Stats(self.stats()))),
+            Request::RestShell(id) => self.rest_shell(&id).map(Some),
+            Request::SetState(set) => self.set_state(&set).map(Some),
             Request::Shutdown => {
                 self.shut_down(from);
                 Ok(None)
@@ -161,8 +163,29 @@ impl Steward {
         Ok(Reply::Done)
     }
 
+    fn rest_shell(&mut self, id: &ShellId) -> Result<Reply, Fault> {
+        let Self { names, shells, host, .. } = self;
+        let shell = names.get(id).and_then(|key| shells.get_mut(key));
+        shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{id}`")))?.rest(host)?;
+        Ok(Reply::Done)
+    }
+
+    fn set_state(&mut self, set: &SetState) -> Result<Reply, Fault> {
+        let Self { names, shells, host, .. } = self;
+        let shell = names.get(&set.shell).and_then(|key| shells.get_mut(key));
+        let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{}`", set.shell)))?;
+        shell.put_state(host, set)?;
+        Ok(Reply::Shell(Box::new(shell.info())))
+    }
+
     fn exec(&mut self, from: From, exec: Exec) -> Result<Option<Reply>, Fault> {
-        let follow = exec.follow.map(|credit| Follow { command: exec.command.clone(), after: 0, credit, late: false });
+        let follow = exec.follow.map(|credit| Follow {
+            command: exec.command.clone(),
+            after: 0,
+            credit,
+            late: false,
+            state: exec.state,
+        });
         if let Some((key, number)) = self.ids.get(&exec.command).copied() {
             let shell = self.shells.get(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
             if !shell.accepted(number)?.exec.is_same_work(&exec) {

@@ -44,7 +44,8 @@ fn evict(shell: &mut Shell, number: u64) -> bool {
 /// Forgets the oldest command altogether, and the log files that told of nothing younger.
 fn forget_oldest(shell: &mut Shell, ids: &mut HashMap<CommandId, (u32, u64)>) -> bool {
     let Some((&number, entry)) = shell.commands.first_key_value() else { return false };
-    if entry.ended.is_none() || !entry.drained || (!entry.evicted && !evict(shell, number)) {
+    if entry.ended.is_none() || !entry.drained || shell.is_followed(number) || (!entry.evicted && !evict(shell, number))
+    {
         return false;
     }
     if let Some(entry) = shell.commands.remove(&number) {

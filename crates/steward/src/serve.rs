@@ -3,6 +3,7 @@
 use crate::conn::{Conn, Input};
 use crate::dir::Dir;
 use crate::follow;
+use crate::heir::{self, Heir};
 use crate::host::{Host, Settings, Source, Timer, What};
 use crate::keeper::Role;
 use crate::link::Link;
@@ -38,7 +39,7 @@ pub(crate) struct Steward {
 }
 
 /// Runs a steward over `dir` until it is told to end; `link` is the keeper's.
-pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> io::Result<()> {
+pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link: OwnedFd) -> io::Result<()> {
     let (link, mut store) = Link::receive(link)?;
     let epoch = dir.next_epoch();
     let ready = store.remove("ready");
@@ -55,7 +56,10 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
     poller.add(&listener, Source::Listener.token(), Interest::Read)?;
     poller.add(link.socket(), Source::Keeper.token(), Interest::Read)?;
     let open_files = stead_term::spawn::raise_open_files()?;
-    let host = Host::new(dir, settings, poller, Probe::new()?, link, open_files);
+    let heir = Heir::adopt(heir, &poller, &mut store)?;
+    // Held until what they kept alive has been moved.
+    let _settled = if heir.is_there() { Vec::new() } else { heir::settle(&dir)? };
+    let host = Host::new(dir, settings, poller, Probe::new()?, link, heir, open_files);
     let mut steward = Steward {
         host,
         epoch,
@@ -85,6 +89,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, link: OwnedFd) -> 
 
 impl Steward {
     fn recover(&mut self, store: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
+        let mut unread = Vec::new();
         for key in self.host.dir.journals()? {
             self.last_key = self.last_key.max(key);
             match Shell::recover(&mut self.host, key, store) {
@@ -95,11 +100,14 @@ impl Steward {
                 }
                 Ok(None) => std::fs::remove_dir_all(self.host.dir.journal(key))?,
                 // One journal that can't be read must not take the others with it. It stays where it is.
-                Err(error) => note!("steward: journal {key}: {error}"),
+                Err(error) => {
+                    note!("steward: journal {key}: {error}");
+                    unread.push(key);
+                }
             }
         }
         let shells = &self.shells;
-        self.host.dir.sweep_runs(|key| shells.contains_key(&key))
+        self.host.dir.sweep_runs(|key| shells.contains_key(&key) || unread.contains(&key))
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -129,6 +137,7 @@ impl Steward {
 
     fn dispatch(&mut self, event: Ready) -> io::Result<()> {
         match Source::from_token(event.token) {
+            Some(Source::Heir) => self.heir_died(),
             Some(Source::Keeper) => self.keeper_spoke(),
             Some(Source::Listener) => {
                 self.welcome();
@@ -198,12 +207,24 @@ impl Steward {
         note!("steward: the keeper is dead; making a new one");
         let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> = vec![("listen".into(), self.listener.as_fd())];
         things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
+        things.extend(self.host.heir.link());
         for shell in self.shells.values() {
             shell.descriptors(&mut things);
         }
         start::keeper(&self.host.dir, &self.keeper, &things, Some(self.host.open_files))?;
         self.stopping = true;
         Ok(())
+    }
+
+    /// The heir never speaks: an event on its link is its end.
+    fn heir_died(&mut self) -> io::Result<()> {
+        self.host.heir.is_dead(&self.host.poller);
+        let mut pipes = Vec::new();
+        for shell in self.shells.values() {
+            shell.output_pipes(&mut pipes);
+        }
+        let Host { heir, dir, poller, link, open_files, .. } = &mut self.host;
+        heir.start(dir, poller, link, *open_files, &pipes)
     }
 
     fn welcome(&mut self) {

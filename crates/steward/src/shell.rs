@@ -228,6 +228,7 @@ impl Shell {
         let mut shell = Self::bare(host, key, open, journal, program, applet, dialect);
         shell.mark.cwd = if state.cwd.is_empty() { shell.open.cwd.clone() } else { state.cwd.clone() };
         shell.mark.oldpwd.clone_from(&state.oldpwd);
+        shell.mark.version = shell.open.version.unwrap_or(0);
         shell.set_state(state);
         if shell.open.state.is_some() {
             shell.store_state(0).map_err(|error| journal_fault(&error))?;
@@ -311,12 +312,28 @@ impl Shell {
             queued: self.queue.len() as u64,
             captures_functions: self.dialect == Dialect::Bash,
             journal_bytes: self.journal_bytes(),
+            jobs: None,
         }
+    }
+
+    /// The same with its processes counted, which means looking at all there are.
+    pub(crate) fn info_with_jobs(&self) -> ShellInfo {
+        let jobs = self.live.as_ref().map_or(0, |live| {
+            let session = stead_term::proc::of_session(live.pid);
+            session.iter().filter(|stat| stat.pid != live.pid && stat.state != b'Z').count() as u64
+        });
+        ShellInfo { jobs: Some(jobs), ..self.info() }
     }
 
     pub(crate) fn stored_state(&self) -> StoredState {
         let state = minicbor::to_vec(&self.state).unwrap_or_default();
         StoredState { version: self.mark.version, state: Bytes(state) }
+    }
+
+    /// The state that a command left, if it changed it and none has ended since.
+    pub(crate) fn state_left_by(&self, info: &CommandInfo) -> Option<Bytes> {
+        let changed = info.ending.as_ref().is_some_and(|ending| ending.state_changed);
+        (changed && info.state_version == self.mark.version).then(|| self.stored_state().state)
     }
 
     pub(crate) fn journal_bytes(&self) -> u64 {
@@ -356,6 +373,7 @@ impl Shell {
             ending: ended.map(|ended| ended.ending),
             stalled: running.is_some_and(|running| running.stalled),
             evicted: entry.evicted,
+            state: None,
         })
     }
 
@@ -396,12 +414,15 @@ impl Shell {
     pub(crate) fn oldest_output(&self) -> Option<(u64, u64)> {
         let removable =
             |entry: &Entry| entry.ended.is_some() && entry.drained && !entry.evicted && entry.bytes != [0, 0];
-        // Whoever is reading it may finish.
-        let followed = |number: u64| self.followers.iter().any(|follower| follower.number == number);
         self.commands
             .iter()
-            .find(|(number, entry)| removable(entry) && !followed(**number))
+            .find(|(number, entry)| removable(entry) && !self.is_followed(**number))
             .map(|(number, entry)| (entry.accepted_at, *number))
+    }
+
+    /// Whoever is reading it may finish.
+    pub(crate) fn is_followed(&self, number: u64) -> bool {
+        self.followers.iter().any(|follower| follower.number == number)
     }
 
     pub(crate) fn forget_output(&mut self, number: u64) {
@@ -432,15 +453,18 @@ impl Shell {
             things.push((self.parked("rep"), live.replies.as_fd()));
             things.push((self.parked("pty"), live.terminal.as_fd()));
         }
-        for (id, pair) in &self.pairs {
-            for (stream, fifo) in pair.fifos() {
-                things.push((self.parked_end(*id, stream), fifo));
-            }
-        }
+        self.output_pipes(things);
         if let Some(running) = &self.running
             && let Some(pipe) = running.input.as_ref().and_then(input::Input::pipe)
         {
             things.push((self.parked(&format!("i:{}", running.number)), pipe));
+        }
+    }
+
+    /// What the heir should have of it.
+    pub(crate) fn output_pipes<'a>(&'a self, things: &mut Vec<(String, BorrowedFd<'a>)>) {
+        for (id, pair) in &self.pairs {
+            things.extend(pair.pipes().map(|(kind, stream, pipe)| (self.parked_end(*id, kind, stream), pipe)));
         }
     }
 

@@ -1,15 +1,22 @@
 //! Starting a steward over a directory, or finding the one that runs there.
 
+mod enclosed;
+
+pub use crate::host::Settings;
+pub use enclosed::{Enclosed, await_end, end_enclosure, start_enclosed};
+
+pub(crate) use enclosed::read_spec;
+
 use crate::client::Client;
-use crate::dir::{Dir, DirError};
+use crate::dir::{Dir, DirError, NOT_ELSEWHERE};
 use crate::keeper::Role;
 use rustix::fs::FlockOperation;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use stead_term::packet::{self, Wait};
 use stead_term::spawn::{self, OpenFiles};
@@ -20,10 +27,18 @@ pub enum StartError {
     Dir(#[from] DirError),
     #[error("can't start a steward in `{dir}`")]
     Io { dir: PathBuf, source: io::Error },
-    #[error("the steward in `{0}` died while starting; its `log` there says why")]
-    Died(PathBuf),
+    #[error("the steward in `{dir}` died while starting{}", after_colon(last_words))]
+    Died {
+        dir: PathBuf,
+        /// The end of what this start added to the log there.
+        last_words: String,
+    },
     #[error("another steward in `{0}` holds the lock but does not answer")]
     Silent(PathBuf),
+}
+
+fn after_colon(last_words: &str) -> String {
+    if last_words.is_empty() { "; its `log` there says nothing".to_owned() } else { format!(": {last_words}") }
 }
 
 /// How long a steward that is being started again may take to greet.
@@ -39,12 +54,22 @@ pub enum Started {
 /// How long another process may take to get the steward going that it is starting at the same moment.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Of what a steward says before it dies, as much as this is worth repeating.
+const LAST_WORDS: u64 = 2048;
+
 /// Makes sure that a steward runs over `dir`; `keeper` says how this program is called as one. Returns when clients
 /// can connect.
 pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, StartError> {
+    start_prepared(dir, &|dir| Ok(keeper_role(dir)))
+}
+
+/// The same, with something to be done while nobody else can start one.
+fn start_prepared(dir: &Path, prepare: &dyn Fn(&Dir) -> io::Result<Role>) -> Result<Started, StartError> {
     let dir = Dir::create(dir)?;
     let failed = |source| StartError::Io { dir: dir.root().to_owned(), source };
-    let lock = File::options().write(true).create(true).truncate(false).mode(0o600).open(dir.lock()).map_err(failed)?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NOT_ELSEWHERE);
+    let lock = options.open(dir.lock()).map_err(failed)?;
     let until = Instant::now() + PATIENCE;
     while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         if answers(&dir) {
@@ -58,15 +83,39 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
         let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
         let _ = rustix::event::poll(&mut [], Some(&pause));
     }
+    let role = prepare(&dir).map_err(failed)?;
+    let before = dir.log_file().and_then(|log| log.metadata()).map_or(0, |meta| meta.len());
+    let died = || StartError::Died { dir: dir.root().to_owned(), last_words: last_words(&dir, before) };
     let (mut ready, theirs) = io::pipe().map_err(failed)?;
-    keeper(&dir, &keeper_role(&dir), &[("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())], None)
-        .map_err(failed)?;
+    let things = [("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())];
+    match keeper(&dir, &role, &things, None) {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Err(died()),
+        // It was gone before it had everything.
+        Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            return Err(died());
+        }
+        Err(error) => return Err(failed(error)),
+    }
     drop((lock, theirs));
     let mut byte = [0];
     match ready.read(&mut byte).map_err(failed)? {
-        0 => Err(StartError::Died(dir.root().to_owned())),
+        0 => Err(died()),
         _ => Ok(Started::Now),
     }
+}
+
+/// What the log has got since it was `before` bytes long, or the end of that.
+fn last_words(dir: &Dir, before: u64) -> String {
+    let read = || {
+        let mut log = File::options().read(true).custom_flags(NOT_ELSEWHERE).open(dir.log())?;
+        let length = log.metadata()?.len();
+        log.seek(SeekFrom::Start(before.max(length.saturating_sub(LAST_WORDS))))?;
+        let mut bytes = Vec::new();
+        log.take(LAST_WORDS).read_to_end(&mut bytes)?;
+        io::Result::Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    };
+    read().unwrap_or_default()
 }
 
 /// Whether somebody is there who speaks the protocol: a process that is just dying may still hold the socket.
@@ -86,15 +135,27 @@ pub(crate) fn keeper(
     role: &Role,
     things: &[(String, BorrowedFd<'_>)],
     open_files: Option<OpenFiles>,
-) -> io::Result<()> {
+) -> io::Result<ExitStatus> {
     let (ours, theirs) = packet::pair()?;
     let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
     let mut child = spawn::successor(&role.program, &role.arguments, theirs, log, open_files)?;
-    for (name, fd) in things {
-        packet::send(&ours, format!("S{name}").as_bytes(), Some(*fd), Wait::Block)?;
-    }
-    packet::send(&ours, b"Z", None, Wait::Block)?;
+    let hand_over = || {
+        for (name, fd) in things {
+            packet::send(&ours, format!("S{name}").as_bytes(), Some(*fd), Wait::Block)?;
+        }
+        packet::send(&ours, b"Z", None, Wait::Block)
+    };
+    let handed_over = hand_over();
     // It has left for a process of its own; what we started ends at once.
-    child.wait()?;
-    Ok(())
+    let status = child.wait()?;
+    handed_over.map(|()| status)
+}
+
+/// How this program is called in a role over a directory.
+pub(crate) fn arguments(call: &[String], role: &str, dir: &Path, settings: &Settings) -> Vec<String> {
+    let mut arguments = call.to_vec();
+    arguments.extend([role.to_owned(), "--dir".to_owned(), dir.to_string_lossy().into_owned()]);
+    arguments.extend(["--journal-limit".to_owned(), settings.journal_limit.to_string()]);
+    arguments.extend(["--command-limit".to_owned(), settings.command_limit.to_string()]);
+    arguments
 }

@@ -23,6 +23,11 @@ pub fn open_both(path: &Path) -> io::Result<OwnedFd> {
     open(path, OFlags::RDWR)
 }
 
+/// The writing end; fails with `NXIO` when nobody reads.
+pub fn open_writer(path: &Path) -> io::Result<OwnedFd> {
+    open(path, OFlags::WRONLY)
+}
+
 fn open(path: &Path, access: OFlags) -> io::Result<OwnedFd> {
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
@@ -89,6 +94,24 @@ impl Probe {
     }
 }
 
+/// A pipe of our own that takes in others, as wide as the system allows up to `bytes`: reading end, writing end.
+pub fn basin(bytes: usize) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC | rustix::pipe::PipeFlags::NONBLOCK)?;
+    widen(&out, bytes);
+    Ok((out, into))
+}
+
+/// Moves pages from pipe to pipe; nothing is copied.
+pub fn pour(pipe: impl AsFd, into: impl AsFd, most: u64) -> io::Result<Moved> {
+    moved(|| rustix::pipe::splice(&pipe, None, &into, None, to_usize(most), SPLICE))
+}
+
+const SPLICE: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
+
+fn to_usize(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 #[derive(Debug)]
 pub enum Moved {
     Bytes(u64),
@@ -104,10 +127,12 @@ pub enum Moved {
 /// in the one or in the other, never in our memory.
 pub fn splice(pipe: impl AsFd, file: &File, offset: u64, most: u64) -> io::Result<Moved> {
     let mut offset = offset;
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    moved(|| rustix::pipe::splice(&pipe, None, file, Some(&mut offset), to_usize(most), SPLICE))
+}
+
+fn moved(mut splice: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<Moved> {
     loop {
-        let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
-        return match rustix::pipe::splice(&pipe, None, file, Some(&mut offset), most, flags) {
+        return match splice() {
             Ok(0) => Ok(Moved::Closed),
             Ok(bytes) => Ok(Moved::Bytes(bytes as u64)),
             Err(Errno::AGAIN) => Ok(Moved::Empty),

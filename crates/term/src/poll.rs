@@ -1,11 +1,12 @@
 //! Waiting for many descriptors at once.
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What a watcher wants to hear of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +72,7 @@ impl Poller {
     pub fn wait(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<()> {
         ready.clear();
         self.events.clear();
-        let timeout = timeout.map(|t| Timespec {
-            tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: i64::from(t.subsec_nanos()),
-        });
+        let timeout = timeout.map(timespec);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -89,5 +87,48 @@ impl Poller {
             }
         }));
         Ok(())
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
+}
+
+/// Waits until one descriptor is readable or the time is over.
+pub(crate) fn readable(fd: impl AsFd, time: Duration) -> io::Result<()> {
+    one(&fd, PollFlags::IN, time)
+}
+
+/// Waits until the file of a kernel object (in `/sys` or a cgroup) has changed since it was last read, or the time is
+/// over.
+pub(crate) fn changed(fd: impl AsFd, time: Duration) -> io::Result<()> {
+    one(&fd, PollFlags::PRI, time)
+}
+
+fn one(fd: &impl AsFd, flags: PollFlags, time: Duration) -> io::Result<()> {
+    match rustix::event::poll(&mut [PollFd::new(fd, flags)], Some(&timespec(time))) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Lets time pass; only between two looks at something that the kernel tells by no event.
+pub(crate) fn nap(time: Duration) {
+    let _ = rustix::event::poll(&mut [], Some(&timespec(time)));
+}
+
+/// Looks until the answer is yes or the deadline has passed, ever less often. Whether it was yes.
+pub(crate) fn until(deadline: Instant, mut look: impl FnMut() -> io::Result<bool>) -> io::Result<bool> {
+    let mut pause = Duration::from_micros(100);
+    loop {
+        if look()? {
+            return Ok(true);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(false);
+        }
+        nap(pause.min(left));
+        pause = (pause * 2).min(Duration::from_millis(10));
     }
 }

@@ -20,6 +20,8 @@ pub struct Stat {
     pub session: i32,
     /// Clock ticks since boot at which it started; with the pid it names one process for ever.
     pub start_time: u64,
+    /// Clock ticks it has computed for, with those of children it has waited for.
+    pub cpu_ticks: u64,
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
@@ -36,6 +38,7 @@ pub fn stat(pid: i32) -> Option<Stat> {
         group: number(2)?,
         session: number(3)?,
         start_time: fields.get(19)?.parse().ok()?,
+        cpu_ticks: fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum(),
     })
 }
 
@@ -59,7 +62,7 @@ pub fn holders(paths: &[&Path], except: &[i32]) -> Vec<Stat> {
     all().filter(|stat| !except.contains(&stat.pid) && holds(stat.pid)).collect()
 }
 
-fn all() -> impl Iterator<Item = Stat> {
+pub(crate) fn all() -> impl Iterator<Item = Stat> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()?.parse().ok()).filter_map(stat)
 }

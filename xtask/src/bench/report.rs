@@ -50,7 +50,8 @@ fn heading(results: &Results) -> String {
     format!(
         "# Benchmarks\n\n\
          Written by `{again}` on {date}; run it again rather than compare with other machines.\n\n\
-         Linux {kernel}, {cpus} x {cpu}, {memory_gib} GiB, bash {bash}; load average at the start {load}.\n"
+         Linux {kernel}, {cpus} x {cpu}, {memory_gib} GiB, bash {bash}; load average at the start {load}.\n\n\
+         What threads, leases and the store add to a command is in [benchmarks-layers.md](benchmarks-layers.md).\n"
     )
 }
 
@@ -124,7 +125,7 @@ fn startup(builds: &[Startup]) -> String {
 }
 
 /// A markdown table that is also readable as text.
-fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(columns: &[&str], rows: &[Vec<String>]) -> String {
     // A bar ends a cell even inside backticks.
     let escaped = |cells: Vec<&str>| cells.iter().map(|cell| cell.replace('|', r"\|")).collect();
     let mut lines: Vec<Vec<String>> = vec![escaped(columns.to_vec())];

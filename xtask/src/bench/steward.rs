@@ -74,6 +74,7 @@ impl Shell {
             env: env.iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
             cwd: Bytes::from(cwd.as_os_str().as_encoded_bytes()),
             state: None,
+            version: None,
         };
         client.request(&Request::OpenShell(Box::new(open))).or_failed("can't open a shell")?;
         Ok(Self { client, id, number: 0 })

@@ -77,11 +77,26 @@ pub(crate) fn is_target_installed(target: &str) -> Result<bool> {
     Ok(Path::new(output(&mut rustc)?.trim()).is_dir())
 }
 
+/// A program that is good to have, from its Debian package if it isn't there.
+pub(crate) fn provide_one(program: &str, package: &'static str) -> Result {
+    if find(program).is_some() { Ok(()) } else { apt_install(&[package]) }
+}
+
 fn install_packages(packages: &[&'static str]) -> Result {
+    apt_install(packages)?;
+    let missing = missing()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let (names, missing) = (packages.join(" "), missing.join(" "));
+    Err(Failed::new(format!("installed {names}, but what {missing} should have is still not there")))
+}
+
+fn apt_install(packages: &[&'static str]) -> Result {
     let names = packages.join(" ");
     if !rustix::process::geteuid().is_root() || find("apt-get").is_none() {
         return Err(Failed::new(format!(
-            "the tests need what these Debian packages have: {names}; install them (`apt-get install {names}`)"
+            "we need what these Debian packages have: {names}; install them (`apt-get install {names}`)"
         )));
     }
     println!("   installing {names}");
@@ -96,9 +111,5 @@ fn install_packages(packages: &[&'static str]) -> Result {
         run(&mut apt(&["update", "--quiet"]))?;
         run(&mut apt(&install))?;
     }
-    let missing = missing()?;
-    if missing.is_empty() {
-        return Ok(());
-    }
-    Err(Failed::new(format!("installed {names}, but what {} should have is still not there", missing.join(" "))))
+    Ok(())
 }

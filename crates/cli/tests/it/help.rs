@@ -14,6 +14,11 @@ fn the_help_of_the_shell_is_as_committed() {
 }
 
 #[test]
+fn the_help_of_the_doctor_is_as_committed() {
+    check("doctor.txt", &["doctor", "--help"]);
+}
+
+#[test]
 fn the_help_of_the_steward_is_as_committed() {
     check("steward.txt", &["steward", "help"]);
 }

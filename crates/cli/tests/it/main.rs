@@ -7,6 +7,7 @@
 )]
 
 mod codes;
+mod doctor;
 mod help;
 mod lasting;
 mod protocol_examples;

@@ -30,7 +30,7 @@ fn every_hex_block_of_the_protocol_page_is_what_the_code_encodes() {
 
 fn frames() -> BTreeMap<&'static str, Vec<u8>> {
     let exec = Exec { follow: Some(1 << 20), ..Exec::new(shell(), command(), "echo hi") };
-    let follow = Follow { command: command(), after: 2, credit: 1 << 20, late: true };
+    let follow = Follow { command: command(), after: 2, credit: 1 << 20, late: true, state: None };
     let chunk =
         Chunk { seq: 2, stream: Stream::Stdout, late: false, offset: 0, at: NOW + 900, bytes: b"hi\n".to_vec() };
     BTreeMap::from([
@@ -71,6 +71,7 @@ fn open_shell() -> OpenShell {
         env: vec![(Bytes::from("PATH"), Bytes::from("/bin"))],
         cwd: Bytes::from("/tmp"),
         state: None,
+        version: None,
     }
 }
 
@@ -87,6 +88,7 @@ fn shell_info() -> ShellInfo {
         queued: 0,
         captures_functions: true,
         journal_bytes: 256,
+        jobs: None,
     }
 }
 
@@ -107,6 +109,7 @@ fn command_info() -> CommandInfo {
         ended_at: Some(NOW + 1000),
         stalled: false,
         evicted: false,
+        state: None,
     }
 }
 

@@ -1,9 +1,10 @@
 //! A command: how it is asked for, followed, fed and stopped, and what is told of it.
 
-use super::Fault;
+use super::{Fault, FaultCode, MAX_TEXT};
 use crate::frame::Stream;
 use crate::ids::{CommandId, ShellId};
 use crate::state::Bytes;
+use crate::word::is_name;
 use minicbor::{Decode, Encode};
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -33,6 +34,9 @@ pub struct Exec {
     /// Send the events on this request, beginning with this many bytes of credit.
     #[n(9)]
     pub follow: Option<u64>,
+    /// With `follow`: tell the state with the end, if the command changed it.
+    #[n(10)]
+    pub state: Option<bool>,
 }
 
 impl Exec {
@@ -49,12 +53,36 @@ impl Exec {
             grace_ms: None,
             if_busy: IfBusy::Queue,
             follow: None,
+            state: None,
         }
+    }
+
+    /// Whether it can be run at all, by any shell.
+    pub fn check(&self) -> Result<(), Fault> {
+        let invalid = |message: String| Err(Fault::new(FaultCode::Invalid, message));
+        if self.text.len() > MAX_TEXT {
+            return invalid(format!("the command has {} bytes; at most {MAX_TEXT} are taken", self.text.len()));
+        }
+        if self.text.contains(&0) {
+            return invalid("the command has a NUL byte, which no shell can read".to_owned());
+        }
+        if self.cwd.as_ref().is_some_and(|cwd| cwd.is_empty() || cwd.contains(&0)) {
+            return invalid("the directory is empty or has a NUL byte".to_owned());
+        }
+        for (name, value) in &self.env {
+            if !is_name(name) {
+                return invalid(format!("`{}` can't be the name of a variable", name.escape_ascii()));
+            }
+            if value.contains(&0) {
+                return invalid(format!("the value of `{}` has a NUL byte", name.escape_ascii()));
+            }
+        }
+        Ok(())
     }
 
     /// Whether a repeated request means the same work. How it is waited for may differ.
     pub fn is_same_work(&self, other: &Self) -> bool {
-        let work = |exec: &Self| Self { follow: None, if_busy: IfBusy::Queue, ..exec.clone() };
+        let work = |exec: &Self| Self { follow: None, state: None, if_busy: IfBusy::Queue, ..exec.clone() };
         work(self) == work(other)
     }
 }
@@ -93,6 +121,9 @@ pub struct Follow {
     /// Go on past the end of the command, with output of its background children, until no one holds its streams.
     #[n(3)]
     pub late: bool,
+    /// Tell the state with the end, if the command changed it.
+    #[n(4)]
+    pub state: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -302,4 +333,8 @@ pub struct CommandInfo {
     /// Its output was removed to make room.
     #[n(14)]
     pub evicted: bool,
+    /// The state it left, as [`super::Reply::State`] gives it: if it was asked for, the command changed it, and no other
+    /// has ended since.
+    #[n(15)]
+    pub state: Option<Bytes>,
 }

@@ -2,10 +2,12 @@
 
 use super::{Shell, journal_fault};
 use crate::host::Host;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, Need};
 use std::fs;
 use std::io;
-use stead_model::proto::Fault;
+use stead_model::proto::{Fault, FaultCode, SetState};
+use stead_model::record::{Record, StateMark};
+use stead_model::state::ShellState;
 use stead_term::proc;
 
 impl Shell {
@@ -13,6 +15,46 @@ impl Shell {
     pub(crate) fn destroy(mut self, host: &mut Host) -> Result<(), Fault> {
         self.stop(host)?;
         self.journal.remove().map_err(|source| journal_fault(&JournalError::Io { path: self.run, source }))
+    }
+
+    /// Ends the shell's processes between two commands; the next command gets a new one. A background child that left
+    /// the shell's session stays, and so does the pair it writes to.
+    pub(crate) fn rest(&mut self, host: &mut Host) -> Result<(), Fault> {
+        if self.running.is_some() || !self.queue.is_empty() {
+            return Err(Fault::new(FaultCode::Busy, "the shell is busy with a command"));
+        }
+        let Some(pid) = self.live.as_ref().map(|live| live.pid) else { return Ok(()) };
+        // Noted first: who comes after us must not take the missing process for a death.
+        let record = Record::Spawning(self.incarnation);
+        self.journal.append(&[&record], Need::Last).map_err(|error| journal_fault(&error))?;
+        self.condemn();
+        end_session(pid);
+        self.release(host);
+        Ok(())
+    }
+
+    /// Another state from the next command on. Nothing has changed if it fails.
+    pub(crate) fn put_state(&mut self, host: &mut Host, set: &SetState) -> Result<(), Fault> {
+        let state: ShellState = minicbor::decode(&set.state)
+            .map_err(|_| Fault::new(FaultCode::Invalid, "the state to be set can't be read"))?;
+        if set.version <= self.mark.version {
+            let message = format!("the shell is at version {} already", self.mark.version);
+            return Err(Fault::new(FaultCode::Conflict, message));
+        }
+        self.rest(host)?;
+        let cwd = if state.cwd.is_empty() { self.open.cwd.clone() } else { state.cwd.clone() };
+        let mark =
+            StateMark { version: set.version, stored: set.version, cwd, oldpwd: state.oldpwd.clone(), last_status: 0 };
+        self.journal.store_state(set.version, &set.state).map_err(|error| journal_fault(&error))?;
+        let before = std::mem::replace(&mut self.mark, mark);
+        // A head says it all; wherever in the log it stands, it holds from there on.
+        if let Err(error) = self.journal.append(&[&self.head()], Need::WithReserve) {
+            self.mark = before;
+            return Err(journal_fault(&error));
+        }
+        self.obsolete.push(before.stored);
+        self.set_state(state);
+        Ok(())
     }
 
     /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.

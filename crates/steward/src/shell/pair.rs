@@ -68,14 +68,64 @@ const LOOK_ON: Duration = Duration::from_micros(100);
 #[derive(Debug)]
 struct End {
     fifo: OwnedFd,
+    basin: Option<Basin>,
     /// Opened with the first byte: most commands are silent on one stream at least.
     file: Option<File>,
 }
 
+/// Moving bytes from a pipe to a file locks the pipe for as long as copying them takes, and its writer waits. So what a
+/// heavy writer wrote is first moved, without copying, to a pipe that nobody else uses.
+#[derive(Debug)]
+pub(super) struct Basin {
+    out: OwnedFd,
+    /// Absent in one that a steward before us left: it is emptied, and not filled again.
+    into: Option<OwnedFd>,
+}
+
+impl End {
+    /// Bytes that are on their way, and come before those in the FIFO.
+    fn on_the_way(&self) -> io::Result<u64> {
+        self.basin.as_ref().map_or(Ok(0), |basin| fifo::pending(&basin.out))
+    }
+
+    /// Moves the next bytes to the file.
+    fn advance(&self, file: &File, offset: u64, most: u64) -> io::Result<Moved> {
+        let Some(basin) = &self.basin else { return fifo::splice(&self.fifo, file, offset, most) };
+        let filled = fifo::pending(&basin.out)?;
+        if filled > 0 {
+            return fifo::splice(&basin.out, file, offset, filled);
+        }
+        match &basin.into {
+            Some(into) if offset >= HEAVY => match fifo::pour(&self.fifo, into, most)? {
+                Moved::Bytes(bytes) => fifo::splice(&basin.out, file, offset, bytes),
+                end @ (Moved::Empty | Moved::Closed | Moved::NoSpace) => Ok(end),
+            },
+            _ => fifo::splice(&self.fifo, file, offset, most),
+        }
+    }
+}
+
 impl Pair {
+    /// What keeper and heir are to have of it.
+    pub(super) fn pipes(&self) -> impl Iterator<Item = (Kind, Stream, BorrowedFd<'_>)> {
+        let basins = self
+            .ends
+            .iter()
+            .zip(Stream::BOTH)
+            .filter_map(|(end, stream)| end.basin.as_ref().map(|basin| (Kind::Basin, stream, basin.out.as_fd())));
+        self.fifos().map(|(stream, fifo)| (Kind::Fifo, stream, fifo)).chain(basins)
+    }
+
     pub(super) fn fifos(&self) -> impl Iterator<Item = (Stream, BorrowedFd<'_>)> {
         Stream::BOTH.into_iter().zip(self.ends.iter().map(|end| end.fifo.as_fd()))
     }
+}
+
+/// The two pipes that a stream may be in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Fifo,
+    Basin,
 }
 
 /// How far a pair could be emptied.
@@ -100,27 +150,39 @@ impl Shell {
         }
     }
 
-    /// Makes a pair and gives its reading ends to the keeper, before any byte can be in it.
+    /// Makes a pair and gives its reading ends to the keeper and the heir, before any byte can be in it.
     pub(super) fn make_pair(&mut self, host: &mut Host) -> io::Result<u64> {
+        if !host.heir.is_there() {
+            let Host { heir, dir, poller, link, open_files, .. } = host;
+            heir.start(dir, poller, link, *open_files, &[])?;
+        }
         let id = self.next_pair;
         self.next_pair += 1;
         let open = |stream: Stream| {
             let path = self.pair_path(id, stream);
             fifo::make(&path)?;
             let fifo = fifo::open_reader(&path)?;
-            host.link.park(&self.parked_end(id, stream), &fifo)?;
+            let name = self.parked_end(id, Kind::Fifo, stream);
+            host.link.park(&name, &fifo)?;
+            host.heir.give(&name, &fifo);
             Ok::<_, io::Error>(fifo)
         };
         let fifos = [open(Stream::Stdout)?, open(Stream::Stderr)?];
-        self.adopt_pair(host, id, fifos)?;
+        self.adopt_pair(host, id, fifos.map(|fifo| (fifo, None)))?;
         Ok(id)
     }
 
-    pub(super) fn adopt_pair(&mut self, host: &mut Host, id: u64, fifos: [OwnedFd; 2]) -> io::Result<()> {
-        for fifo in &fifos {
+    pub(super) fn adopt_pair(
+        &mut self,
+        host: &mut Host,
+        id: u64,
+        pipes: [(OwnedFd, Option<OwnedFd>); 2],
+    ) -> io::Result<()> {
+        for (fifo, _) in &pipes {
             host.poller.add(fifo, Source::Output(self.key, id).token(), Interest::ReadEdge)?;
         }
-        let ends = fifos.map(|fifo| End { fifo, file: None });
+        let ends =
+            pipes.map(|(fifo, basin)| End { fifo, basin: basin.map(|out| Basin { out, into: None }), file: None });
         self.pairs.insert(id, Pair { owner: None, ends, pace: Pace::default() });
         self.next_pair = self.next_pair.max(id + 1);
         Ok(())
@@ -130,7 +192,11 @@ impl Shell {
         let Some(pair) = self.pairs.remove(&id) else { return };
         for (end, stream) in pair.ends.iter().zip(Stream::BOTH) {
             let _ = host.poller.remove(&end.fifo);
-            host.link.unpark(&self.parked_end(id, stream));
+            for kind in [Some(Kind::Fifo), end.basin.as_ref().map(|_| Kind::Basin)].into_iter().flatten() {
+                let name = self.parked_end(id, kind, stream);
+                host.link.unpark(&name);
+                host.heir.take_back(&name);
+            }
             super::spawn::remove(&self.pair_path(id, stream));
         }
     }
@@ -143,11 +209,32 @@ impl Shell {
         self.run.join(format!("{letter}.{id}"))
     }
 
-    pub(super) fn parked_end(&self, id: u64, stream: Stream) -> String {
-        match stream {
-            Stream::Stdout => self.parked(&format!("o:{id}")),
-            Stream::Stderr => self.parked(&format!("e:{id}")),
+    pub(super) fn parked_end(&self, id: u64, kind: Kind, stream: Stream) -> String {
+        let name = match (kind, stream) {
+            (Kind::Fifo, Stream::Stdout) => "o",
+            (Kind::Fifo, Stream::Stderr) => "e",
+            (Kind::Basin, Stream::Stdout) => "bo",
+            (Kind::Basin, Stream::Stderr) => "be",
+        };
+        self.parked(&format!("{name}:{id}"))
+    }
+
+    /// Gives a heavy stream a basin. Nothing is lost if there can be none.
+    fn make_basin(&mut self, host: &Host, id: u64, stream: Stream) -> io::Result<()> {
+        let name = self.parked_end(id, Kind::Basin, stream);
+        let Some(end) = self.pairs.get_mut(&id).and_then(|pair| pair.ends.get_mut(stream_index(stream))) else {
+            return Ok(());
+        };
+        // A predecessor's, once it is empty, makes way.
+        if end.basin.as_ref().is_some_and(|basin| basin.into.is_some()) || end.on_the_way()? > 0 {
+            return Ok(());
         }
+        fifo::widen(&end.fifo, WIDE);
+        let (out, into) = fifo::basin(WIDE)?;
+        host.link.park(&name, &out)?;
+        host.heir.give(&name, &out);
+        end.basin = Some(Basin { out, into: Some(into) });
+        Ok(())
     }
 
     pub(super) fn own_pair(&mut self, id: u64, number: u64) {
@@ -273,14 +360,15 @@ impl Shell {
         let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
         let run = self.run.clone();
         let io_error = |source| JournalError::Io { path: run.clone(), source };
+        let on_the_way = end.on_the_way().map_err(io_error)?;
         match host.probe.look(&end.fifo).map_err(io_error)? {
-            Condition::Closed => return Ok(Emptied::Closed),
-            Condition::Empty => return Ok(Emptied::Open),
-            Condition::HasBytes => {}
+            Condition::Closed if on_the_way == 0 => return Ok(Emptied::Closed),
+            Condition::Empty if on_the_way == 0 => return Ok(Emptied::Open),
+            Condition::HasBytes | Condition::Closed | Condition::Empty => {}
         }
         let mut left = match upto {
             Upto::Slice => SLICE,
-            Upto::Present => fifo::pending(&end.fifo).map_err(io_error)?,
+            Upto::Present => on_the_way + fifo::pending(&end.fifo).map_err(io_error)?,
         };
         loop {
             let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
@@ -294,13 +382,13 @@ impl Shell {
                 };
             }
             let Some(file) = &end.file else { return Ok(Emptied::Open) };
-            match fifo::splice(&end.fifo, file, *length, left).map_err(io_error)? {
+            match end.advance(file, *length, left).map_err(io_error)? {
                 Moved::Bytes(bytes) => {
                     let offset = *length;
                     *length += bytes;
                     self.stream_bytes += bytes;
-                    if offset < HEAVY && offset + bytes >= HEAVY {
-                        fifo::widen(&end.fifo, WIDE);
+                    if offset + bytes >= HEAVY {
+                        self.make_basin(host, id, stream).map_err(io_error)?;
                     }
                     left = left.saturating_sub(bytes);
                     if let Err(error) = self.note_chunk(host, number, stream, offset, bytes) {

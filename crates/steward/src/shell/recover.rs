@@ -14,6 +14,7 @@ use crate::journal::{Journal, JournalError, LogPos};
 use crate::link::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -140,6 +141,8 @@ impl Shell {
             (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
                 shell.adopt_process(host, &spawned, [ctl, rep, pty], running, &past, &mut ours)?;
             }
+            // It was resting.
+            (_, _, _, None) if running.is_none() && shell.queue.is_empty() => {}
             _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
         }
         shell.sweep_run_directory();
@@ -231,10 +234,12 @@ impl Shell {
                 // Killed between making the first and the second; nobody has been told of it.
                 for name in ["o", "e"] {
                     host.link.unpark(&self.parked(&format!("{name}:{id}")));
+                    host.heir.take_back(&self.parked(&format!("{name}:{id}")));
                 }
                 continue;
             };
-            if let Err(error) = self.adopt_pair(host, id, [out, err]) {
+            let basins = (parked.remove(&format!("bo:{id}")), parked.remove(&format!("be:{id}")));
+            if let Err(error) = self.adopt_pair(host, id, [(out, basins.0), (err, basins.1)]) {
                 note!("steward: shell {}: output: {error}", self.open.shell);
                 continue;
             }
@@ -428,9 +433,10 @@ impl Shell {
         Ok(())
     }
 
-    /// A process that outlived both may still hold a FIFO with bytes in it.
+    /// What the heir found in the pipes, and what a process that outlived both has written since.
     fn rescue(&mut self, host: &mut Host, started: &Started) -> Result<(), JournalError> {
         for stream in Stream::BOTH {
+            self.take_inheritance(host, started, stream)?;
             let Ok(fifo) = fifo::open_reader(&self.pair_path(started.pair, stream)) else { continue };
             let at = super::pair::stream_index(stream);
             let (file, mut length) = self.journal.open_stream(started.number, stream)?;
@@ -443,6 +449,32 @@ impl Shell {
                 *slot = length;
             }
         }
+        Ok(())
+    }
+
+    /// Appends what the heir left of a stream. A steward killed half-way through has its successor go on from there: the
+    /// name of the file says at which offset its first byte belongs.
+    fn take_inheritance(&mut self, host: &mut Host, started: &Started, stream: Stream) -> Result<(), JournalError> {
+        let letter = if stream == Stream::Stdout { 'o' } else { 'e' };
+        let name = format!("left-{letter}.{}", started.pair);
+        let names = fs::read_dir(&self.run).into_iter().flatten().flatten().map(|entry| entry.file_name());
+        let Some(found) = names
+            .filter_map(|found| found.into_string().ok())
+            .find(|found| *found == name || found.starts_with(&format!("{name}.at.")))
+        else {
+            return Ok(());
+        };
+        let (mut target, length) = self.journal.open_stream(started.number, stream)?;
+        let failed = |source| JournalError::io(&self.run, source);
+        let base = found.strip_prefix(&format!("{name}.at.")).and_then(|base| base.parse().ok()).unwrap_or(length);
+        let path = self.run.join(format!("{name}.at.{base}"));
+        fs::rename(self.run.join(found), &path).map_err(failed)?;
+        let mut source = fs::File::open(&path).map_err(failed)?;
+        source.seek(SeekFrom::Start(length.saturating_sub(base))).map_err(failed)?;
+        target.seek(SeekFrom::Start(length)).map_err(failed)?;
+        io::copy(&mut source, &mut target).map_err(failed)?;
+        self.note_what_is_on_disk(host)?;
+        super::spawn::remove(&path);
         Ok(())
     }
 

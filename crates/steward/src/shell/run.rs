@@ -9,11 +9,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 use stead_model::effect::{Effect, effect_of};
-use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, MAX_TEXT, Status, Stdin};
+use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, Status, Stdin};
 use stead_model::record::{Accepted, Record, Started};
 use stead_model::shell::{Dialect, Input, Overlay, Trigger, UNUSED};
 use stead_model::state::Bytes;
-use stead_model::word::is_name;
 
 /// A follower hears of the start with the first output or the end; if neither comes soon, by itself. A quick command
 /// is spared a wake-up of its client.
@@ -22,7 +21,7 @@ const ANNOUNCE: Duration = Duration::from_millis(2);
 impl Shell {
     /// Takes a command: notes it, and starts it if the shell is free. Nothing has changed if it fails.
     pub(crate) fn accept(&mut self, host: &mut Host, exec: Exec) -> Result<u64, Fault> {
-        check(&exec)?;
+        exec.check()?;
         let idle = self.running.is_none() && self.queue.is_empty();
         if !idle && exec.if_busy == IfBusy::Reject {
             return Err(Fault::new(FaultCode::Busy, "the shell is busy with another command"));
@@ -203,26 +202,4 @@ impl Shell {
         }
         Ok(Overlay { cwd: Some(Bytes::from(cwd.as_os_str().as_bytes())), env: exec.env.clone() })
     }
-}
-
-fn check(exec: &Exec) -> Result<(), Fault> {
-    let invalid = |message: String| Err(Fault::new(FaultCode::Invalid, message));
-    if exec.text.len() > MAX_TEXT {
-        return invalid(format!("the command has {} bytes; at most {MAX_TEXT} are taken", exec.text.len()));
-    }
-    if exec.text.contains(&0) {
-        return invalid("the command has a NUL byte, which no shell can read".to_owned());
-    }
-    if exec.cwd.as_ref().is_some_and(|cwd| cwd.is_empty() || cwd.contains(&0)) {
-        return invalid("the directory is empty or has a NUL byte".to_owned());
-    }
-    for (name, value) in &exec.env {
-        if !is_name(name) {
-            return invalid(format!("`{}` can't be the name of a variable", name.escape_ascii()));
-        }
-        if value.contains(&0) {
-            return invalid(format!("the value of `{}` has a NUL byte", name.escape_ascii()));
-        }
-    }
-    Ok(())
 }

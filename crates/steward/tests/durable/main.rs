@@ -14,6 +14,7 @@
 mod bare_root;
 mod journal;
 mod killing;
+mod past;
 mod posix;
 #[path = "../it/rig.rs"]
 mod rig;

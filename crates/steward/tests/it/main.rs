@@ -15,4 +15,5 @@ mod input;
 mod isolation;
 mod overlays;
 mod queue;
+mod rest;
 mod rig;

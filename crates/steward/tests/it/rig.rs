@@ -135,6 +135,7 @@ pub(crate) fn open_shell(name: &str, program: Program, cwd: &Path) -> OpenShell 
         env: env.iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value))).collect(),
         cwd: Bytes::from(cwd.as_os_str().as_encoded_bytes()),
         state: None,
+        version: None,
     }
 }
 
@@ -301,7 +302,7 @@ pub(crate) fn kill(pid: i32) {
 }
 
 pub(crate) fn is_alive(pid: i32) -> bool {
-    stead_term::proc::stat(pid).is_some_and(|stat| stat.state != b'Z')
+    stead_term::proc::stat(pid).is_some_and(|stat| !matches!(stat.state, b'Z' | b'X'))
 }
 
 /// Random numbers that a seed repeats.

@@ -89,7 +89,7 @@ fn killing_the_steward_at_any_instant_loses_no_byte_and_runs_nothing_twice() {
 fn one_command(rig: &Rig, rng: &mut Rng, number: u32, seed: u64) {
     let shell = stead_model::ids::ShellId::parse("main").unwrap();
     let status = rng.below(200);
-    let (text, stdout, stderr): (String, String, String) = match rng.below(4) {
+    let (text, stdout, stderr): (String, String, String) = match rng.below(5) {
         0 => (format!("count=$((count+1)); (exit {status})"), String::new(), String::new()),
         1 => {
             let lines = (1..=3000).fold(String::new(), |text, i| text + &format!("line {i} of {number}\n"));
@@ -100,6 +100,11 @@ fn one_command(rig: &Rig, rng: &mut Rng, number: u32, seed: u64) {
             )
         }
         2 => {
+            // Enough to be moved by way of a basin.
+            let lines = (1..=200_000).fold(String::new(), |text, i| text + &format!("{i}\n"));
+            (format!("count=$((count+1)); seq 200000; (exit {status})"), lines, String::new())
+        }
+        3 => {
             let lines = (1..=20).fold(String::new(), |text, i| text + &format!("{i}\n"));
             (
                 format!("count=$((count+1)); for i in {{1..20}}; do echo $i; sleep 0.002; done; (exit {status})"),
@@ -168,7 +173,7 @@ fn a_new_keeper_takes_the_place_of_one_that_was_killed_and_nothing_is_lost() {
 }
 
 #[test]
-fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_all_that_was_heard_of_it() {
+fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_every_byte_it_had_written() {
     for seed in seeds() {
         let mut rng = Rng::new(seed);
         for round in 0..rounds(8) {
@@ -177,10 +182,14 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
             let pid = shell.pid();
             shell.run(format!("cd /usr; kept=round{round}; f() {{ echo f $kept; }}"));
             let (keeper, steward) = (rig.keeper_pid(), rig.steward_pid());
-            let running = shell.exec("for ((i = 0; ; i++)); do echo line $i; done");
+            // After each line that is written it says so elsewhere.
+            let witness = rig.scratch().join("witness");
+            let running =
+                shell.exec(format!("for ((i = 0; ; i++)); do echo line $i; echo $i >> {}; done", witness.display()));
             let queued = shell.exec("echo never");
             let mut heard = Vec::new();
-            let enough = usize::try_from(rng.below(300_000)).unwrap();
+            let mut killed = false;
+            let enough = usize::try_from(rng.below(600_000)).unwrap();
             let first_keeper = rng.below(2) == 0;
             let mut client = rig.client();
             client.request(&Request::Exec(Box::new(running.clone()))).unwrap();
@@ -189,11 +198,18 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
                 if let Told::Output(chunk) = told {
                     heard.extend_from_slice(&chunk.bytes);
                 }
-                if heard.len() >= enough {
+                if heard.len() >= enough && !killed {
+                    killed = true;
                     let order = if first_keeper { [keeper, steward] } else { [steward, keeper] };
                     // Stopped first, so that neither can replace the other.
                     for pid in order {
                         stead_term::proc::signal(pid, rustix::process::Signal::STOP);
+                    }
+                    if rng.below(2) == 0 {
+                        wait_for("the pipe to be full", || {
+                            let pid = stead_term::proc::stat(pid)?;
+                            (pid.state == b'S').then_some(())
+                        });
                     }
                     for pid in order {
                         kill(pid);
@@ -217,6 +233,9 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
                 .unwrap();
             assert!(kept.starts_with(&heard), "seed {seed}: {} bytes were heard, {} kept", heard.len(), kept.len());
             assert!(is_prefix_of_lines(&kept), "seed {seed}: what was kept is not what was printed");
+            let lines = String::from_utf8_lossy(&kept).lines().count();
+            let written = std::fs::read_to_string(&witness).unwrap().lines().count();
+            assert!(lines >= written, "seed {seed}: {written} lines were written, {lines} kept");
             let Reply::Command(info) = client.request(&Request::Command(queued.command)).unwrap() else { panic!() };
             assert_eq!((info.status, info.ending.unwrap().exit_code), (Status::Failed, None));
             // The next shell is the same place.
@@ -224,6 +243,38 @@ fn with_keeper_and_steward_both_gone_the_shells_end_and_what_ran_is_lost_with_al
             assert_eq!(shell.out("f; pwd"), format!("f round{round}\n/usr\n"));
         }
     }
+}
+
+#[test]
+fn a_new_heir_takes_the_place_of_one_that_was_killed_and_keeps_what_is_in_the_pipes() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    shell.run("true");
+    let (keeper, steward) = (rig.keeper_pid(), rig.steward_pid());
+    let heir_of = |not: i32| {
+        let is_heir = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).nth(1) == Some(b"inherit") && *pid != not
+        };
+        stead_term::proc::children(steward).into_iter().find(is_heir)
+    };
+    let first = wait_for("a heir", || heir_of(0));
+    kill(first);
+    let second = wait_for("another heir", || heir_of(first));
+    let done = rig.scratch().join("done");
+    let text = format!("kill -STOP {steward}; echo kept; echo too >&2; : > {}; sleep 1000", done.display());
+    let exec = shell.exec(text);
+    let mut client = rig.client();
+    client.send(&Request::Exec(Box::new(exec.clone()))).unwrap();
+    wait_for("both lines to be written", || done.exists().then_some(()));
+    kill(keeper);
+    kill(steward);
+    rig.start();
+    let outcome = TestShell { client: rig.client(), id: shell.id }.run_exec(exec);
+    let text = (String::from_utf8(outcome.stdout).unwrap(), String::from_utf8(outcome.stderr).unwrap());
+    assert_eq!(text, ("kept\n".to_owned(), "too\n".to_owned()));
+    assert_eq!(outcome.info.ending.unwrap().status, Status::Lost);
+    wait_for("the heir to be gone", || (!is_alive(second)).then_some(()));
 }
 
 fn is_prefix_of_lines(bytes: &[u8]) -> bool {

@@ -60,7 +60,8 @@ fn late_output_is_kept_marked_and_told_until_the_last_child_is_gone() {
     let mut other = rig.client();
     let mut told_of = Vec::new();
     // The follower lets the child go on only when it has heard of the end: what follows is told as it happens.
-    let follow = Request::Follow(Follow { command: command.clone(), after: 0, credit: 1 << 20, late: true });
+    let follow =
+        Request::Follow(Follow { command: command.clone(), after: 0, credit: 1 << 20, late: true, state: None });
     let last = shell.client.follow(&follow, &mut |told| match told {
         Told::Event(Event::Ended(_)) => {
             let ending = info(&mut other, &command).ending.unwrap();

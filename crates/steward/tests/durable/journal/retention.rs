@@ -3,8 +3,8 @@
 use super::{info, is_pattern, printing, ran, read};
 use crate::rig::{Gate, Rig, TestShell, seen, wait_for};
 use stead_model::ids::CommandId;
-use stead_model::proto::{Fault, FaultCode, ListCommands, Reply, Request, Stats};
-use stead_steward::client::{Client, ClientError};
+use stead_model::proto::{Exec, Fault, FaultCode, ListCommands, Reply, Request, Stats};
+use stead_steward::client::{Client, ClientError, Told};
 
 const LIMIT: u64 = 3_000_000;
 /// Two of these and the log itself fit, three don't.
@@ -154,4 +154,34 @@ fn only_so_many_finished_commands_are_remembered() {
     assert_eq!(listed, [commands[7].clone(), commands[6].clone(), commands[5].clone()], "newest first");
     assert_eq!(fault(shell.client.request(&Request::Command(commands[4].clone()))).code, FaultCode::NotFound);
     assert_eq!(shell.end_of(&commands[5]).stdout, b"5\n");
+}
+
+#[test]
+fn a_command_that_somebody_follows_is_remembered_beyond_the_count() {
+    let rig = Rig::with_flags(&["--command-limit", "1"]);
+    let mut shell = rig.shell();
+    let exec = shell.exec(format!("{}; (exit 4)", printing(2 * LIMIT)));
+    let command = exec.command.clone();
+    let mut others = TestShell { client: rig.client(), id: shell.id.clone() };
+    let mut heard = Vec::new();
+    let follow = Request::Exec(Box::new(Exec { follow: Some(1 << 20), ..exec }));
+    let info = shell.client.follow(&follow, &mut |told| {
+        if heard.is_empty() {
+            for _ in 0..3 {
+                others.run("true");
+            }
+        }
+        if let Told::Output(chunk) = told {
+            heard.extend_from_slice(&chunk.bytes);
+        }
+    });
+    let ending = info
+        .unwrap_or_else(|error| {
+            let shell = &mut others.client;
+            panic!("{} bytes heard, then {error:?}; the steward says {:?}", heard.len(), self::info(shell, &command))
+        })
+        .ending
+        .unwrap();
+    assert_eq!((ending.exit_code, heard.len() as u64), (Some(4), 2 * LIMIT));
+    is_pattern(&heard, 0);
 }

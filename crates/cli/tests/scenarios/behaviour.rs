@@ -1,0 +1,11 @@
+//! What was asked for beyond the scenarios that had names.
+
+mod commands;
+mod files;
+mod leases;
+mod once;
+mod restart;
+mod sessions;
+mod terminals;
+mod together;
+mod upkeep;

@@ -1,0 +1,423 @@
+//! Providers as they are configured. Every setting is honoured or refused here, before anything starts; nothing is
+//! ignored.
+//!
+//! ```toml
+//! default_provider = "box"
+//!
+//! [provider.box]
+//! kind = "namespace"                 # or "local"
+//! on_exit = "leave"                  # or "pause", "destroy": what becomes of instances when the server stops
+//! init_commands = ["git config --global user.name agent"]
+//! mount_path = "/workspace"          # namespace only, like the next three
+//! network = "host"                   # or "none"
+//! user = "agent:1000:1000"           # name, uid and gid inside
+//! read_only = ["/opt/tools"]         # more of the host to see
+//! limits = { memory = "2GiB", processes = 512, cpu = 1.5, tmp = "1GiB" }
+//! ```
+
+use crate::provider::local::LocalConfig;
+use crate::provider::namespace::NamespaceConfig;
+use crate::provider::{Availability, Program, Provider, Providers, local, namespace};
+use crate::stead::{OnExit, Settings, Treatment};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stead_model::enclosure::{Network, User};
+use stead_model::ids::ProviderName;
+use stead_term::cgroup::Limits;
+
+/// How often expired sessions are looked for.
+const REAP_EVERY: Duration = Duration::from_secs(30);
+
+/// The names of the providers that are there without being configured.
+const NAMESPACE: &str = "namespace";
+const LOCAL: &str = "local";
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("`{file}`: {message}")]
+    Unreadable { file: String, message: String },
+    #[error("`{file}`: `{key}`: {message}")]
+    Setting { file: String, key: String, message: String },
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    default_provider: Option<String>,
+    #[serde(default)]
+    provider: BTreeMap<String, WrittenProvider>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenProvider {
+    kind: String,
+    on_exit: Option<String>,
+    #[serde(default)]
+    init_commands: Vec<String>,
+    image: Option<String>,
+    template: Option<String>,
+    mount_path: Option<PathBuf>,
+    network: Option<String>,
+    user: Option<String>,
+    read_only: Option<Vec<PathBuf>>,
+    #[serde(default)]
+    limits: WrittenLimits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenLimits {
+    memory: Option<Size>,
+    processes: Option<u64>,
+    cpu: Option<f64>,
+    tmp: Option<Size>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Size {
+    Bytes(u64),
+    Text(String),
+}
+
+/// What the machine gives a configuration to stand on.
+#[derive(Debug, Clone)]
+pub struct Ground {
+    pub data: PathBuf,
+    pub program: Program,
+    /// `PATH` for shells without walls.
+    pub path: String,
+}
+
+/// A configuration that can be used.
+#[derive(Debug)]
+pub struct Config {
+    pub providers: Providers,
+    pub treatments: BTreeMap<ProviderName, Treatment>,
+    /// Absent: the best that works, see [`Self::settings`].
+    pub default_provider: Option<ProviderName>,
+    /// `local`, which is there whatever the file says about it.
+    fallback: ProviderName,
+}
+
+impl Config {
+    /// Reads a configuration; without a file there are `namespace` and `local` as they come.
+    pub fn load(file: Option<&Path>, ground: &Ground) -> Result<Self, ConfigError> {
+        let Some(file) = file else { return Self::parse("", "no file", ground) };
+        let shown = file.display().to_string();
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::parse(&text, &shown, ground),
+            Err(error) => Err(ConfigError::Unreadable { file: shown, message: error.to_string() }),
+        }
+    }
+
+    pub fn parse(text: &str, file: &str, ground: &Ground) -> Result<Self, ConfigError> {
+        let unreadable =
+            |error: toml::de::Error| ConfigError::Unreadable { file: file.to_owned(), message: error.to_string() };
+        let mut written: Written = toml::from_str(text).map_err(unreadable)?;
+        for kind in [NAMESPACE, LOCAL] {
+            written.provider.entry(kind.to_owned()).or_insert_with(|| WrittenProvider::plain(kind));
+        }
+        let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
+        let mut treatments = BTreeMap::new();
+        for (name, provider) in written.provider {
+            let at = At { file, provider: &name };
+            let id = ProviderName::parse(&name).map_err(|error| at.wrong("", &error.to_string()))?;
+            treatments.insert(id.clone(), provider.treatment(&at)?);
+            providers.push(provider.build(&at, id, ground)?);
+        }
+        let default_provider = match written.default_provider {
+            Some(name) => {
+                let wrong = |message: String| {
+                    let key = "default_provider".to_owned();
+                    ConfigError::Setting { file: file.to_owned(), key, message }
+                };
+                let id = ProviderName::parse(&name).map_err(|error| wrong(error.to_string()))?;
+                if !treatments.contains_key(&id) {
+                    return Err(wrong(format!("no provider `{id}` is configured")));
+                }
+                Some(id)
+            }
+            None => None,
+        };
+        let fallback = At { file, provider: LOCAL };
+        let fallback = ProviderName::parse(LOCAL).map_err(|error| fallback.wrong("", &error.to_string()))?;
+        Ok(Self { providers: Providers::new(providers), treatments, default_provider, fallback })
+    }
+
+    /// Settles which provider a thread gets that names none: the configured one, else `namespace` where it works. Only
+    /// where nothing can isolate it is `local`, and then that is said.
+    pub async fn settings(&self) -> (Settings, Option<String>) {
+        let settings = |default_provider: ProviderName| Settings {
+            default_provider,
+            treatments: self.treatments.clone(),
+            reap_every: REAP_EVERY,
+        };
+        if let Some(name) = &self.default_provider {
+            return (settings(name.clone()), None);
+        }
+        let named = |wanted: &str| self.providers.iter().find(|provider| provider.name().as_str() == wanted);
+        let mut warning = None;
+        if let Some(provider) = named(NAMESPACE) {
+            match provider.availability().await {
+                Availability::Works(_) => return (settings(provider.name().clone()), None),
+                Availability::Missing { why, .. } => {
+                    let consequence = "commands run as you, and see what you see";
+                    warning = Some(format!("this machine can't isolate sandboxes ({why}): {consequence}"));
+                }
+            }
+        }
+        (settings(self.fallback.clone()), warning)
+    }
+}
+
+/// Where in a file something is wrong.
+struct At<'a> {
+    file: &'a str,
+    provider: &'a str,
+}
+
+impl At<'_> {
+    fn wrong(&self, key: &str, message: &str) -> ConfigError {
+        let dot = if key.is_empty() { "" } else { "." };
+        let key = format!("provider.{}{dot}{key}", self.provider);
+        ConfigError::Setting { file: self.file.to_owned(), key, message: message.to_owned() }
+    }
+}
+
+impl WrittenProvider {
+    fn plain(kind: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            on_exit: None,
+            init_commands: Vec::new(),
+            image: None,
+            template: None,
+            mount_path: None,
+            network: None,
+            user: None,
+            read_only: None,
+            limits: WrittenLimits::default(),
+        }
+    }
+
+    fn treatment(&self, at: &At<'_>) -> Result<Treatment, ConfigError> {
+        let on_exit = match self.on_exit.as_deref() {
+            None | Some("leave") => OnExit::Leave,
+            Some("pause") => OnExit::Pause,
+            Some("destroy") => OnExit::Destroy,
+            Some(other) => {
+                return Err(at.wrong("on_exit", &format!("`{other}` is none of `leave`, `pause`, `destroy`")));
+            }
+        };
+        Ok(Treatment { on_exit, init_commands: self.init_commands.clone() })
+    }
+
+    fn build(self, at: &At<'_>, name: ProviderName, ground: &Ground) -> Result<Arc<dyn Provider>, ConfigError> {
+        let images = [("image", self.image.is_some()), ("template", self.template.is_some())];
+        if let Some((key, _)) = images.into_iter().find(|(_, given)| *given) {
+            return Err(at.wrong(key, &format!("a provider of kind `{}` has no images", self.kind)));
+        }
+        let limits = self.limits.read(at)?;
+        let data = ground.data.join("providers").join(name.as_str());
+        let workspaces = ground.data.join("workspaces");
+        match self.kind.as_str() {
+            LOCAL => {
+                let only_walled = [
+                    ("mount_path", self.mount_path.is_some()),
+                    ("network", self.network.is_some()),
+                    ("user", self.user.is_some()),
+                    ("read_only", self.read_only.is_some()),
+                    ("limits.tmp", self.limits.tmp.is_some()),
+                ];
+                if let Some((key, _)) = only_walled.into_iter().find(|(_, given)| *given) {
+                    return Err(at.wrong(key, "kind `local` has no walls and can't enforce it"));
+                }
+                let (program, path) = (ground.program.clone(), ground.path.clone());
+                Ok(Arc::new(local::provider(LocalConfig { name, data, workspaces, program, path, limits })))
+            }
+            NAMESPACE => {
+                let mut config = NamespaceConfig::new(name, data, workspaces, ground.program.clone());
+                config.limits = limits;
+                if let Some(tmp) = &self.limits.tmp {
+                    config.tmp_bytes = tmp.read(at, "limits.tmp")?;
+                }
+                config.network = match self.network.as_deref() {
+                    None | Some("host") => Network::Host,
+                    Some("none") => Network::None,
+                    Some(other) => {
+                        return Err(at.wrong("network", &format!("`{other}` is none of `host`, `none`")));
+                    }
+                };
+                if let Some(user) = &self.user {
+                    config.user = read_user(user).ok_or_else(|| {
+                        at.wrong("user", &format!("`{user}` is not `NAME:UID:GID`, as in `agent:1000:1000`"))
+                    })?;
+                }
+                if let Some(path) = self.mount_path {
+                    config.mount_path = absolute(at, "mount_path", path)?;
+                }
+                for path in self.read_only.unwrap_or_default() {
+                    let path = absolute(at, "read_only", path)?;
+                    if !path.exists() {
+                        return Err(at.wrong("read_only", &format!("`{}` is not there", path.display())));
+                    }
+                    config.read_only.push(path);
+                }
+                Ok(Arc::new(namespace::provider(config)))
+            }
+            other => Err(at.wrong("kind", &format!("`{other}` is none of `namespace`, `local`"))),
+        }
+    }
+}
+
+impl WrittenLimits {
+    fn read(&self, at: &At<'_>) -> Result<Limits, ConfigError> {
+        let memory = self.memory.as_ref().map(|memory| memory.read(at, "limits.memory")).transpose()?;
+        if self.processes == Some(0) {
+            return Err(at.wrong("limits.processes", "nothing can run in 0 processes"));
+        }
+        let cpu_millis = match self.cpu {
+            None => None,
+            // A thousandth of a processor to more than any machine has: what is left fits the type.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked by the guard")]
+            Some(cpu) if (0.001..=100_000.0).contains(&cpu) => Some((cpu * 1000.0).round() as u32),
+            Some(cpu) => return Err(at.wrong("limits.cpu", &format!("`{cpu}` is not a number of processors"))),
+        };
+        Ok(Limits { memory, processes: self.processes, cpu_millis })
+    }
+}
+
+impl Size {
+    fn read(&self, at: &At<'_>, key: &str) -> Result<u64, ConfigError> {
+        let bytes = match self {
+            Self::Bytes(bytes) => Some(*bytes),
+            Self::Text(text) => read_size(text),
+        };
+        let wrong = || at.wrong(key, "write a size as `512MiB`, `2GiB` or a number of bytes");
+        bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+    }
+}
+
+fn read_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit: u64 = match text.get(digits.len()..)? {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        "TiB" => 1 << 40,
+        _ => return None,
+    };
+    digits.trim().parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn read_user(text: &str) -> Option<User> {
+    let mut parts = text.split(':');
+    let name = parts.next().filter(|name| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte))
+    })?;
+    let (uid, gid) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    parts.next().is_none().then(|| User { name: name.to_owned(), uid, gid })
+}
+
+fn absolute(at: &At<'_>, key: &str, path: PathBuf) -> Result<PathBuf, ConfigError> {
+    let plain =
+        path.is_absolute() && path.parent().is_some() && !path.components().any(|part| part.as_os_str() == "..");
+    if plain { Ok(path) } else { Err(at.wrong(key, &format!("`{}` is not an absolute path", path.display()))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ground() -> Ground {
+        let program = Program { path: PathBuf::from("/bin/true"), call: Vec::new() };
+        Ground { data: PathBuf::from("/nonexistent"), program, path: "/bin".to_owned() }
+    }
+
+    fn names(config: &Config) -> Vec<(String, &'static str)> {
+        config.providers.iter().map(|provider| (provider.name().to_string(), provider.kind())).collect()
+    }
+
+    #[test]
+    fn without_a_file_both_kinds_of_this_machine_are_there() {
+        let config = Config::load(None, &ground()).unwrap();
+        assert_eq!(names(&config), [("local".to_owned(), "local"), ("namespace".to_owned(), "namespace")]);
+        assert_eq!(config.default_provider, None);
+    }
+
+    #[test]
+    fn two_of_one_kind_stand_side_by_side_under_their_names() {
+        let text = "default_provider = 'big'\n[provider.big]\nkind = 'namespace'\nlimits = { memory = '8GiB' }\n\
+                    [provider.small]\nkind = 'namespace'\non_exit = 'destroy'\ninit_commands = ['true']\n\
+                    network = 'none'\nuser = 'me:5:6'\nlimits = { memory = 1048576, processes = 9, cpu = 0.5, tmp = '1MiB' }\n";
+        let config = Config::parse(text, "stead.toml", &ground()).unwrap();
+        let kinds = names(&config);
+        assert!(kinds.contains(&("big".to_owned(), "namespace")) && kinds.contains(&("small".to_owned(), "namespace")));
+        let small = &config.treatments[&ProviderName::parse("small").unwrap()];
+        assert_eq!((small.on_exit, small.init_commands.as_slice()), (OnExit::Destroy, ["true".to_owned()].as_slice()));
+        assert_eq!(config.default_provider.unwrap().as_str(), "big");
+    }
+
+    /// Each with the key that the message must name.
+    #[test]
+    fn what_is_unknown_wrong_or_unenforceable_is_refused_with_its_key() {
+        let cases = [
+            ("colour = 1", "colour"),
+            ("default_provider = 'nobody'", "default_provider"),
+            ("[provider.a]\nkind = 'docker'", "provider.a.kind"),
+            ("[provider.a]\nkind = 'local'\nimage = 'x'", "provider.a.image"),
+            ("[provider.a]\nkind = 'local'\ntemplate = 'x'", "provider.a.template"),
+            ("[provider.a]\nkind = 'local'\nnetwork = 'none'", "provider.a.network"),
+            ("[provider.a]\nkind = 'local'\nuser = 'a:1:1'", "provider.a.user"),
+            ("[provider.a]\nkind = 'local'\nmount_path = '/w'", "provider.a.mount_path"),
+            ("[provider.a]\nkind = 'local'\nlimits = { tmp = '1MiB' }", "provider.a.limits.tmp"),
+            ("[provider.a]\nkind = 'namespace'\nnetwork = 'bridge'", "provider.a.network"),
+            ("[provider.a]\nkind = 'namespace'\nuser = 'root'", "provider.a.user"),
+            ("[provider.a]\nkind = 'namespace'\nmount_path = 'w'", "provider.a.mount_path"),
+            ("[provider.a]\nkind = 'namespace'\nread_only = ['/nonexistent/x']", "provider.a.read_only"),
+            ("[provider.a]\nkind = 'namespace'\non_exit = 'stop'", "provider.a.on_exit"),
+            ("[provider.a]\nkind = 'namespace'\nlimits = { memory = '2 apples' }", "provider.a.limits.memory"),
+            ("[provider.a]\nkind = 'namespace'\nlimits = { memory = 0 }", "provider.a.limits.memory"),
+            ("[provider.a]\nkind = 'namespace'\nlimits = { cpu = 0 }", "provider.a.limits.cpu"),
+            ("[provider.a]\nkind = 'namespace'\nlimits = { processes = 0 }", "provider.a.limits.processes"),
+            ("[provider.a]\nkind = 'namespace'\nlimits = { disk = 1 }", "disk"),
+            ("[provider.'a b']\nkind = 'local'", "provider.a b"),
+            ("[provider.a]", "kind"),
+        ];
+        for (text, key) in cases {
+            let error = Config::parse(text, "stead.toml", &ground()).expect_err(text).to_string();
+            assert!(error.contains(key) && error.contains("stead.toml"), "{text}\n{error}");
+        }
+    }
+
+    #[test]
+    fn the_example_is_a_configuration_and_says_what_holds_without_it() {
+        let text = include_str!("../../../stead.example.toml");
+        let example = Config::parse(text, "stead.example.toml", &ground()).unwrap();
+        let bare = Config::load(None, &ground()).unwrap();
+        assert_eq!((names(&example), &example.treatments), (names(&bare), &bare.treatments));
+        // Written down or not, each setting has its line.
+        let keys = ["default_provider", "kind", "on_exit", "init_commands", "mount_path", "network", "user"];
+        for key in keys.into_iter().chain(["read_only", "memory", "processes", "cpu", "tmp"]) {
+            let line = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
+            assert!(text.lines().any(line), "`{key}` is not in the example");
+        }
+    }
+
+    #[test]
+    fn sizes_are_read_with_their_unit() {
+        for (text, bytes) in [("5", 5), ("1KiB", 1024), ("2GiB", 2 << 30), ("3 MiB", 3 << 20)] {
+            assert_eq!(read_size(text), Some(bytes), "{text}");
+        }
+        for text in ["", "GiB", "1GB", "-1", "1.5GiB", "99999999TiB"] {
+            assert_eq!(read_size(text), None, "{text}");
+        }
+    }
+}

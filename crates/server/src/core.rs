@@ -1,0 +1,44 @@
+//! What every layer needs: the store, the providers, the time, names. One struct, shared by all.
+
+use crate::clock::{Clock, Names};
+use crate::provider::{Provider, Providers};
+use crate::store::Store;
+use std::sync::Arc;
+use stead_model::clock::Timestamp;
+use stead_model::ids::{Entropy, ProviderName};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) providers: Providers,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) names: Arc<dyn Names>,
+    /// Every task runs on it, so that a shutdown can wait for them.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no provider `{0}` is configured")]
+pub struct UnknownProvider(pub ProviderName);
+
+impl Core {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn entropy(&self) -> Entropy {
+        self.names.entropy()
+    }
+
+    pub(crate) fn provider(&self, name: &ProviderName) -> Result<&Arc<dyn Provider>, UnknownProvider> {
+        self.providers.get(name).ok_or_else(|| UnknownProvider(name.clone()))
+    }
+
+    /// Does work that must be finished even if whoever asked for it goes away in the middle.
+    pub(crate) async fn finish<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Option<T> {
+        self.tasks.spawn(work).await.ok()
+    }
+}

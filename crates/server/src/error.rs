@@ -1,0 +1,119 @@
+//! What can go wrong for whoever uses the layers, in the words of the contract.
+
+use crate::core::UnknownProvider;
+use crate::lease::LeaseError;
+use crate::provider::{ProviderError, Trouble};
+use crate::runtime::RuntimeError;
+use crate::store::StoreError;
+use std::sync::Arc;
+use stead_model::proto::{Fault, FaultCode};
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    #[error("no {kind} `{id}`")]
+    NotFound { kind: &'static str, id: String },
+    #[error("{kind} `{id}` exists already")]
+    AlreadyExists { kind: &'static str, id: String },
+    #[error("{0}")]
+    Conflict(String),
+    #[error("{0}")]
+    Invalid(String),
+    #[error("terminal `{0}` is busy with a command")]
+    TerminalBusy(String),
+    #[error(transparent)]
+    Lease(#[from] LeaseError),
+    #[error(transparent)]
+    Refused(#[from] Fault),
+    #[error("the way to the shell is broken: {0}")]
+    Broken(String),
+    #[error("`{command}`, which prepares every sandbox of provider `{provider}`, ended with {status}: {output}")]
+    InitFailed { provider: String, command: String, status: String, output: String },
+    #[error(transparent)]
+    Store(Arc<StoreError>),
+    #[error("can't use `{path}`: {message}")]
+    Path { path: String, message: String },
+    #[error("{0}")]
+    Io(String),
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+impl Error {
+    /// The contract's code.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound { .. } | Self::Lease(LeaseError::NotFound(_)) => "not_found",
+            Self::AlreadyExists { .. } => "already_exists",
+            Self::Conflict(_) | Self::Lease(LeaseError::InUse { .. }) => "conflict",
+            Self::Invalid(_) | Self::Lease(LeaseError::UnknownProvider(_)) => "invalid_request",
+            Self::TerminalBusy(_) => "terminal_busy",
+            Self::Lease(LeaseError::Paused(_)) => "paused",
+            Self::Lease(LeaseError::Illegal(_)) => "illegal_transition",
+            Self::Lease(LeaseError::Provider(error)) => match error.trouble {
+                Trouble::Unsupported => "unsupported",
+                Trouble::TimedOut => "provider_timeout",
+                Trouble::Exhausted => "limit_reached",
+                Trouble::NotFound | Trouble::Conflict | Trouble::Denied | Trouble::Unavailable | Trouble::Broken => {
+                    "provider_error"
+                }
+            },
+            Self::Lease(LeaseError::Unclear(_)) | Self::InitFailed { .. } => "provider_error",
+            Self::Refused(fault) => match fault.code {
+                FaultCode::Invalid | FaultCode::NoDirectory => "invalid_request",
+                FaultCode::NotFound => "not_found",
+                FaultCode::Conflict => "conflict",
+                FaultCode::Busy => "terminal_busy",
+                FaultCode::LimitReached => "limit_reached",
+                FaultCode::Gone => "gone",
+                FaultCode::NoSpace => "no_space",
+                FaultCode::Unsupported => "unsupported",
+                FaultCode::Version | FaultCode::Unavailable => "unavailable",
+            },
+            Self::Store(error) | Self::Lease(LeaseError::Store(error)) => match **error {
+                StoreError::NotFound { .. } => "not_found",
+                StoreError::AlreadyExists { .. } => "already_exists",
+                StoreError::Conflict { .. } => "conflict",
+                StoreError::NoSpace => "no_space",
+                StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Database(_) => "unavailable",
+            },
+            Self::Path { .. } => "invalid_path",
+            Self::Broken(_) | Self::Io(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => "unavailable",
+        }
+    }
+}
+
+impl From<StoreError> for Error {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotFound { kind, id } => Self::NotFound { kind, id },
+            StoreError::AlreadyExists { kind, id } => Self::AlreadyExists { kind, id },
+            other @ (StoreError::Conflict { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::Schema { .. }
+            | StoreError::NoSpace
+            | StoreError::Database(_)) => Self::Store(Arc::new(other)),
+        }
+    }
+}
+
+impl From<RuntimeError> for Error {
+    fn from(error: RuntimeError) -> Self {
+        match error {
+            RuntimeError::Broken(error) => Self::Broken(error.to_string()),
+            RuntimeError::Refused(fault) => Self::Refused(fault),
+            RuntimeError::Provider(error) => error.into(),
+        }
+    }
+}
+
+impl From<ProviderError> for Error {
+    fn from(error: ProviderError) -> Self {
+        Self::Lease(LeaseError::Provider(error))
+    }
+}
+
+impl From<UnknownProvider> for Error {
+    fn from(error: UnknownProvider) -> Self {
+        Self::Lease(error.into())
+    }
+}

@@ -1,0 +1,18 @@
+//! Decides and remembers: threads, terminals, leases and sessions in a store, on the compute of providers.
+
+pub mod clock;
+pub mod config;
+mod core;
+mod error;
+pub mod files;
+pub mod lease;
+mod ledger;
+pub mod pace;
+pub mod provider;
+pub mod runtime;
+mod seat;
+pub mod stead;
+pub mod steward;
+pub mod store;
+
+pub use error::Error;

@@ -1,0 +1,455 @@
+//! Instances on this machine: a steward and its shells as processes, with or without walls around them. What `local` and
+//! `namespace` have in common.
+//!
+//! The kernel is asked, not our memory: an instance lives as long as somebody holds the lock of its directory, and
+//! sleeps as long as its group is frozen.
+
+use super::place::{Occupant, Places, remove_tree};
+use super::{Access, Blueprint, Created, Effect, Found, Handle, Metrics, ProviderError, Surroundings, Trouble};
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use stead_model::ids::{LeaseId, ProviderName};
+use stead_model::lease::{Caveat, Seen};
+use stead_model::proto::Request;
+use stead_steward::client::Client;
+use stead_steward::past::{self, PastError, PastShell};
+use stead_term::cgroup::{Cgroups, Group, Limits, Need};
+use stead_term::proc;
+use stead_term::tree::{Id, Tree};
+use tokio::net::UnixStream;
+
+/// How long processes may take to stop, go on or die.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a steward may take to end its shells by itself before it is killed.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The program that is a steward, and the words before its role.
+#[derive(Debug, Clone)]
+pub struct Program {
+    pub path: PathBuf,
+    pub call: Vec<String>,
+}
+
+/// What stands around a steward, and how it is started there.
+pub(super) trait Walls: Send + Sync + std::fmt::Debug {
+    fn kind(&self) -> &'static str;
+    fn isolated(&self) -> bool;
+    /// Whether they can be had on this machine, by trying; with what is worth knowing.
+    fn probe(&self) -> Result<Vec<String>, (String, Option<String>)>;
+    /// Starts the steward of an instance; returns when it can be connected to. `procs`: files of control groups that
+    /// its processes are to join, if [`Self::joins`] says that they will.
+    fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String>;
+    /// Whether its processes join their groups by themselves.
+    fn joins(&self) -> bool;
+    /// The first of its processes, as this machine numbers them.
+    fn root(&self, place: &Path) -> Option<Id>;
+    /// Whether anybody lives over a directory, by what nobody inside can change.
+    fn is_alive(&self, place: &Path) -> io::Result<bool>;
+    /// Makes sure that nobody is left of it.
+    fn end(&self, place: &Path) -> Result<(), String>;
+    fn surroundings(&self, places: &Places, workspace: &str) -> Surroundings;
+    fn trees(&self, places: &Places, workspace: &str) -> Vec<super::Tree>;
+}
+
+#[derive(Debug)]
+pub(super) struct Machine {
+    pub(super) name: ProviderName,
+    pub(super) places: Places,
+    pub(super) limits: Limits,
+    pub(super) cgroups: Cgroups,
+    pub(super) program: Program,
+    pub(super) walls: Box<dyn Walls>,
+    /// The last reading of each lease's processor time.
+    readings: Mutex<HashMap<LeaseId, (Instant, u64)>>,
+}
+
+impl Machine {
+    pub(super) fn new(
+        name: ProviderName,
+        places: Places,
+        limits: Limits,
+        program: Program,
+        walls: Box<dyn Walls>,
+    ) -> Arc<Self> {
+        Arc::new(Self { name, places, limits, cgroups: Cgroups::detect(), program, walls, readings: Mutex::default() })
+    }
+
+    /// Does something that waits for processes, away from the tasks that must not.
+    pub(super) async fn blocking<T: Send + 'static>(
+        self: &Arc<Self>,
+        what: &'static str,
+        work: impl FnOnce(&Self) -> Result<T, ProviderError> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        let machine = Arc::clone(self);
+        match tokio::task::spawn_blocking(move || work(&machine)).await {
+            Ok(answer) => answer,
+            Err(error) => Err(self.error(what, Trouble::Broken, Effect::Unknown, error.to_string())),
+        }
+    }
+
+    pub(super) fn error(
+        &self,
+        what: &'static str,
+        trouble: Trouble,
+        effect: Effect,
+        message: impl Into<String>,
+    ) -> ProviderError {
+        ProviderError::new(&self.name, what, trouble, effect, message)
+    }
+
+    fn io(&self, what: &'static str, effect: Effect) -> impl Fn(io::Error) -> ProviderError + '_ {
+        move |error| {
+            let kind = error.kind();
+            let trouble = if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+                Trouble::Exhausted
+            } else if kind == io::ErrorKind::PermissionDenied {
+                Trouble::Denied
+            } else if kind == io::ErrorKind::TimedOut {
+                Trouble::TimedOut
+            } else {
+                Trouble::Unavailable
+            };
+            self.error(what, trouble, effect, error.to_string())
+        }
+    }
+
+    /// Whether instances can be had here, by trying.
+    pub(super) fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
+        let data = &self.places.data;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
+        if let Err(error) = made.and_then(|()| File::open(data)) {
+            return Err((format!("can't use `{}`: {error}", data.display()), None));
+        }
+        if !self.program.path.is_file() {
+            return Err((format!("`{}` is not there", self.program.path.display()), None));
+        }
+        let mut notes = self.walls.probe()?;
+        notes.extend(self.cgroups.describe());
+        Ok(notes)
+    }
+
+    pub(super) fn create(&self, blueprint: &Blueprint) -> Result<Created, ProviderError> {
+        const WHAT: &str = "start a steward";
+        let before = self.io(WHAT, Effect::None);
+        let place = self.places.steward(&blueprint.lease);
+        self.places.make(&blueprint.lease, &blueprint.workspace).map_err(&before)?;
+        let _turn = self.places.turn(&blueprint.lease).map_err(&before)?;
+        let there = self.walls.is_alive(&place).map_err(&before)?;
+        let ours = self.places.occupant(&blueprint.lease).is_some_and(|there| there.instance == blueprint.instance);
+        if !(there && ours) {
+            // One that was taken for dead, for two over one directory can't be; or what one that is dead has left, its
+            // group asleep perhaps.
+            self.end(&blueprint.lease)?;
+        }
+        let intent = Occupant {
+            instance: blueprint.instance.clone(),
+            keeper: 0,
+            start_time: 0,
+            workspace: blueprint.workspace.clone(),
+        };
+        if !(there && ours) {
+            self.places.occupy(&blueprint.lease, &intent).map_err(&before)?;
+        }
+        let (group, warnings) = self.cgroups.create(blueprint.lease.as_str(), &self.limits).map_err(&before)?;
+        if !(there && ours) {
+            let procs = if self.walls.joins() { group.procs_files() } else { Vec::new() };
+            self.walls.start(&self.places, blueprint, &procs).map_err(|message| {
+                if let Err(error) = self.end(&blueprint.lease) {
+                    tracing::warn!(%error, lease = %blueprint.lease, "what was begun of an instance is left");
+                }
+                self.error(WHAT, Trouble::Unavailable, Effect::Unknown, message)
+            })?;
+        }
+        let after = self.io(WHAT, Effect::Unknown);
+        let root = self.walls.root(&place).ok_or_else(|| {
+            self.error(WHAT, Trouble::Unavailable, Effect::Unknown, "it ended as soon as it had started")
+        })?;
+        if !self.walls.joins() {
+            // No shell has been started yet; what these two start from now on is in the group with them.
+            for process in Tree::of(root.pid, root.start_time).members() {
+                group.add(process.pid).map_err(&after)?;
+            }
+        }
+        let occupant = Occupant { keeper: root.pid, start_time: root.start_time, ..intent };
+        self.places.occupy(&blueprint.lease, &occupant).map_err(&after)?;
+        let mut caveats: Vec<_> = warnings
+            .into_iter()
+            .map(|warning| Caveat { code: warning.code.to_owned(), message: warning.message })
+            .collect();
+        if !self.cgroups.can(Need::Freeze) {
+            caveats.push(Caveat {
+                code: "pause-by-signal".to_owned(),
+                message: "no cgroup freezer here: pausing stops each process with a signal".to_owned(),
+            });
+        }
+        let metadata = vec![
+            ("pid".to_owned(), root.pid.to_string()),
+            ("workspace".to_owned(), self.places.files(&blueprint.workspace).display().to_string()),
+        ];
+        Ok(Created { reference: blueprint.lease.to_string(), metadata, caveats })
+    }
+
+    pub(super) fn status(&self, handle: &Handle) -> Result<Seen, ProviderError> {
+        let failed = self.io("look at an instance", Effect::None);
+        let ours = self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance);
+        if !ours || !self.walls.is_alive(&self.places.steward(&handle.lease)).map_err(&failed)? {
+            return Ok(Seen::Gone);
+        }
+        Ok(if self.is_asleep(&handle.lease).map_err(&failed)? { Seen::Paused } else { Seen::Running })
+    }
+
+    fn is_asleep(&self, lease: &LeaseId) -> io::Result<bool> {
+        if let Some(group) = self.freezer(lease) {
+            return group.is_frozen();
+        }
+        let stopped = self.stopped(lease);
+        Ok(!stopped.is_empty() && self.tree(lease).is_some_and(|mut tree| tree.is_stopped()))
+    }
+
+    fn freezer(&self, lease: &LeaseId) -> Option<Group> {
+        self.cgroups.can(Need::Freeze).then(|| self.cgroups.find(lease.as_str())).flatten()
+    }
+
+    fn tree(&self, lease: &LeaseId) -> Option<Tree> {
+        let occupant = self.places.occupant(lease)?;
+        let alive = proc::stat(occupant.keeper).is_some_and(|stat| stat.start_time == occupant.start_time);
+        alive.then(|| Tree::of(occupant.keeper, occupant.start_time))
+    }
+
+    pub(super) fn pause(&self, handle: &Handle) -> Result<(), ProviderError> {
+        self.require(handle, "pause")?;
+        let failed = self.io("pause", Effect::Unknown);
+        if let Some(group) = self.freezer(&handle.lease) {
+            return group.freeze(WITHIN).map_err(failed);
+        }
+        let Some(mut tree) = self.tree(&handle.lease) else { return Ok(()) };
+        tree.stop(WITHIN).map_err(&failed)?;
+        let lines: String =
+            tree.stopped().iter().fold(String::new(), |lines, id| lines + &format!("{} {}\n", id.pid, id.start_time));
+        fs::write(self.places.lease(&handle.lease).join("stopped"), lines).map_err(&failed)
+    }
+
+    pub(super) fn resume(&self, handle: &Handle) -> Result<(), ProviderError> {
+        self.require(handle, "resume")?;
+        self.wake(&handle.lease).map_err(self.io("resume", Effect::Unknown))
+    }
+
+    fn wake(&self, lease: &LeaseId) -> io::Result<()> {
+        if let Some(group) = self.freezer(lease) {
+            return group.thaw(WITHIN);
+        }
+        if let Some(mut tree) = self.tree(lease) {
+            tree.take_stopped(self.stopped(lease));
+            tree.resume();
+        }
+        remove_file(&self.places.lease(lease).join("stopped"))
+    }
+
+    /// What we stopped by signals: the user's own stopped jobs stay stopped.
+    fn stopped(&self, lease: &LeaseId) -> Vec<Id> {
+        let text = fs::read_to_string(self.places.lease(lease).join("stopped")).unwrap_or_default();
+        let ids = text.lines().filter_map(|line| {
+            let (pid, start_time) = line.split_once(' ')?;
+            Some(Id { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
+        });
+        ids.collect()
+    }
+
+    fn require(&self, handle: &Handle, what: &'static str) -> Result<Seen, ProviderError> {
+        match self.status(handle)? {
+            Seen::Gone => Err(self.error(what, Trouble::NotFound, Effect::None, "there is no such instance")),
+            seen @ (Seen::Running | Seen::Paused | Seen::Unclear) => Ok(seen),
+        }
+    }
+
+    pub(super) fn destroy(&self, handle: &Handle) -> Result<(), ProviderError> {
+        let _turn = self.places.turn(&handle.lease).map_err(self.io("destroy", Effect::None))?;
+        let ours = self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance);
+        if ours { self.end(&handle.lease) } else { Ok(()) }
+    }
+
+    /// Ends whatever runs over a lease's directory. Its journal stays.
+    fn end(&self, lease: &LeaseId) -> Result<(), ProviderError> {
+        let failed = self.io("destroy", Effect::Unknown);
+        let place = self.places.steward(lease);
+        if self.walls.is_alive(&place).map_err(&failed)? {
+            self.wake(lease).map_err(&failed)?;
+            ask_to_stop(&place);
+        }
+        // Whatever it left, and whatever didn't listen.
+        if let Some(group) = self.cgroups.find(lease.as_str()) {
+            if self.cgroups.can(Need::Kill) {
+                group.kill(WITHIN).map_err(&failed)?;
+            }
+            group.remove(WITHIN).map_err(&failed)?;
+        }
+        if let Some(mut tree) = self.tree(lease) {
+            tree.kill(WITHIN).map_err(&failed)?;
+        }
+        self.walls
+            .end(&place)
+            .map_err(|message| self.error("destroy", Trouble::Unavailable, Effect::Unknown, message))?;
+        if !wait_until(WITHIN, || self.walls.is_alive(&place).is_ok_and(|alive| !alive)) {
+            return Err(self.error("destroy", Trouble::TimedOut, Effect::Unknown, "its processes don't end"));
+        }
+        self.readings.lock().unwrap_or_else(PoisonError::into_inner).remove(lease);
+        for name in ["instance", "stopped", "place/sock"] {
+            remove_file(&self.places.lease(lease).join(name)).map_err(&failed)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn access(self: &Arc<Self>, handle: &Handle) -> Result<Access, ProviderError> {
+        let handle = handle.clone();
+        let stream = self.blocking("connect", move |machine| {
+            if machine.require(&handle, "connect")? == Seen::Paused {
+                return Err(machine.error("connect", Trouble::Conflict, Effect::None, "the instance is paused"));
+            }
+            let failed = machine.io("connect", Effect::None);
+            let dir = stead_steward::dir::Dir::open(&machine.places.steward(&handle.lease))
+                .map_err(|error| machine.error("connect", Trouble::Unavailable, Effect::None, error.to_string()))?;
+            // One whose maker was killed may be on its way still: it lives, and will listen.
+            let mut connected = dir.connect();
+            wait_until(WITHIN, || {
+                let kind = connected.as_ref().err().map(io::Error::kind);
+                let early = matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused));
+                if early && past::is_alive(dir.root()).unwrap_or(false) {
+                    connected = dir.connect();
+                    return false;
+                }
+                true
+            });
+            let stream = connected.map_err(&failed)?;
+            stream.set_nonblocking(true).map_err(&failed)?;
+            Ok(stream)
+        });
+        let stream = UnixStream::from_std(stream.await?).map_err(self.io("connect", Effect::None))?;
+        Ok(Access::Steward(Box::new(stream)))
+    }
+
+    pub(super) fn last_words(&self, handle: &Handle) -> Result<Vec<PastShell>, ProviderError> {
+        const WHAT: &str = "read a journal";
+        let place = self.places.steward(&handle.lease);
+        if self.walls.is_alive(&place).map_err(self.io(WHAT, Effect::None))? {
+            return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "its steward lives: ask it"));
+        }
+        // The last of its processes may still be on its way out, with the lock in its hands.
+        let mut told = past::read(&place);
+        wait_until(WITHIN, || {
+            if matches!(told, Err(PastError::Alive)) {
+                told = past::read(&place);
+            }
+            !matches!(told, Err(PastError::Alive))
+        });
+        told.map_err(|error| self.error(WHAT, Trouble::Unavailable, Effect::None, error.to_string()))
+    }
+
+    pub(super) fn metrics(&self, handle: &Handle) -> Result<Metrics, ProviderError> {
+        self.require(handle, "measure")?;
+        let group = self.cgroups.find(handle.lease.as_str());
+        let usage = group.as_ref().map(Group::usage).unwrap_or_default();
+        let tree = self.tree(&handle.lease).map(|mut tree| tree.usage());
+        let cpu_micros = usage.cpu_micros.or(tree.as_ref().map(|usage| usage.cpu_micros));
+        Ok(Metrics {
+            cpu_percent: cpu_micros.and_then(|micros| self.percent(&handle.lease, micros)),
+            memory_used_bytes: usage.memory_bytes.or(tree.as_ref().map(|usage| usage.memory_bytes)),
+            memory_limit_bytes: usage.memory_limit,
+            processes: usage.processes.or(tree.map(|usage| usage.processes)),
+            ..Metrics::default()
+        })
+    }
+
+    /// Since the last time it was asked for; unknown the first time.
+    fn percent(&self, lease: &LeaseId, micros: u64) -> Option<f64> {
+        let mut readings = self.readings.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let (at, before) = readings.insert(lease.clone(), (now, micros))?;
+        let span = now.duration_since(at).as_secs_f64();
+        let used = Duration::from_micros(micros.checked_sub(before)?).as_secs_f64();
+        (span > 0.0).then(|| used / span * 100.0)
+    }
+
+    pub(super) fn list(&self) -> Result<Vec<Found>, ProviderError> {
+        let failed = self.io("list", Effect::None);
+        let mut found = Vec::new();
+        for lease in self.places.leases().map_err(&failed)? {
+            let Some(occupant) = self.places.occupant(&lease) else { continue };
+            let handle = Handle {
+                instance: occupant.instance,
+                reference: lease.to_string(),
+                workspace: occupant.workspace,
+                lease,
+            };
+            let seen = self.status(&handle)?;
+            if seen != Seen::Gone {
+                found.push(Found { handle, seen });
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
+        let failed = self.io("remove files", Effect::Unknown);
+        let turn = self.places.turn(lease).map_err(&failed)?;
+        if self.walls.is_alive(&self.places.steward(lease)).map_err(&failed)? {
+            return Err(self.error("remove files", Trouble::Conflict, Effect::None, "the instance still runs"));
+        }
+        if turn.is_some() {
+            // What one that died has left of itself.
+            self.end(lease)?;
+        }
+        remove_tree(&self.places.lease(lease)).map_err(&failed)?;
+        if let Some(workspace) = workspace {
+            remove_tree(&self.places.workspace(workspace)).map_err(&failed)?;
+        }
+        Ok(())
+    }
+}
+
+fn ask_to_stop(place: &Path) {
+    let place = place.to_owned();
+    let (done, ended) = std::sync::mpsc::channel();
+    // One that doesn't answer is killed; it must not hold us up.
+    let asking = std::thread::Builder::new().name("stop".to_owned()).spawn(move || {
+        let asked = Client::connect(&place, "destroy").and_then(|mut client| client.request(&Request::Shutdown));
+        let _ = done.send(asked.is_ok());
+    });
+    if asking.is_ok() {
+        let _ = ended.recv_timeout(GRACE);
+    }
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Waits for something that has no event: a lock that is let go.
+fn wait_until(within: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + within;
+    loop {
+        if is_so() {
+            return true;
+        }
+        if Instant::now() > until {
+            return false;
+        }
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+}
+
+/// The keeper of a steward that runs without walls.
+pub(super) fn keeper_of(place: &Path) -> Option<Id> {
+    let client = Client::connect(place, "stead server").ok()?;
+    let pid = i32::try_from(client.welcome().keeper_pid).ok()?;
+    Some(Id { pid, start_time: proc::stat(pid)?.start_time })
+}

@@ -1,0 +1,320 @@
+//! A seat: the live end of a terminal. Session, runtime and instance that belong together, in memory; all of it can be
+//! had again from the store and the instance, so losing a seat loses nothing.
+
+use crate::core::Core;
+use crate::provider::Surroundings;
+use crate::runtime::{Captured, Runtime, RuntimeError};
+use crate::store::StoreError;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use stead_model::clock::Timestamp;
+use stead_model::ids::{InstanceId, LeaseId, TerminalId, ThreadId};
+use stead_model::session::{Input, Session, Status};
+use stead_model::state::{Bytes, ShellState};
+use stead_model::terminal::{Snapshot, Stale};
+use stead_model::thread::Thread;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+#[derive(Debug)]
+pub(crate) struct Seat {
+    pub(crate) thread: Thread,
+    pub(crate) terminal: TerminalId,
+    /// The terminal's name within its thread.
+    pub(crate) name: String,
+    pub(crate) lease: LeaseId,
+    pub(crate) instance: InstanceId,
+    pub(crate) generation: u64,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) surroundings: Surroundings,
+    /// Whether the shell's state is safe without the store: in a journal that outlives the instance.
+    pub(crate) keeps_state: bool,
+    session: Mutex<Session>,
+    /// Commands on their way through this seat.
+    busy: AtomicUsize,
+    retired: AtomicBool,
+    /// The version that the last answer named.
+    acknowledged: AtomicU64,
+    /// The version that the store has.
+    committed: watch::Sender<u64>,
+    dirty: Notify,
+    /// States told by the runtime, on their way to the store.
+    noted: Mutex<BTreeMap<u64, ShellState>>,
+    left: CancellationToken,
+}
+
+/// What a seat is made of.
+pub(crate) struct Seating {
+    pub(crate) thread: Thread,
+    pub(crate) terminal: TerminalId,
+    pub(crate) name: String,
+    pub(crate) lease: LeaseId,
+    pub(crate) instance: InstanceId,
+    pub(crate) generation: u64,
+    pub(crate) version: u64,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) surroundings: Surroundings,
+    pub(crate) keeps_state: bool,
+    pub(crate) session: Session,
+}
+
+/// Held while a command is on its way.
+#[derive(Debug)]
+pub(crate) struct Busy(Arc<Seat>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if self.0.busy.fetch_sub(1, Ordering::SeqCst) == 1 && self.0.retired.load(Ordering::SeqCst) {
+            self.0.leave();
+        }
+    }
+}
+
+impl Seat {
+    /// Takes a seat; from now on what its shell becomes is written to the store.
+    pub(crate) fn take(core: &Arc<Core>, seating: Seating) -> Arc<Self> {
+        let seat = Arc::new(Self {
+            thread: seating.thread,
+            terminal: seating.terminal,
+            name: seating.name,
+            lease: seating.lease,
+            instance: seating.instance,
+            generation: seating.generation,
+            runtime: seating.runtime,
+            surroundings: seating.surroundings,
+            keeps_state: seating.keeps_state,
+            session: Mutex::new(seating.session),
+            busy: AtomicUsize::new(0),
+            retired: AtomicBool::new(false),
+            acknowledged: AtomicU64::new(seating.version),
+            committed: watch::Sender::new(seating.version),
+            dirty: Notify::new(),
+            noted: Mutex::default(),
+            left: CancellationToken::new(),
+        });
+        core.tasks.spawn(write_states(Arc::clone(core), Arc::clone(&seat)));
+        seat
+    }
+
+    pub(crate) fn session(&self) -> Session {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether its session is live and in time; one in use is.
+    pub(crate) fn is_open(&self, now: Timestamp) -> bool {
+        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        session.status.is_live() && (session.expiry(now).is_none() || self.is_in_use())
+    }
+
+    pub(crate) fn set_session(&self, session: Session) {
+        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    }
+
+    /// Somebody used it. Only noted here; the reaper and whoever closes the session write it down.
+    pub(crate) fn touch(&self, core: &Core) {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(session.status, Status::Active | Status::Idle)
+            && let Ok(touched) = session.apply(Input::Touch, core.now())
+        {
+            // The version is the store's: it counts writes, not uses.
+            *session = Session { version: session.version, ..touched };
+        }
+    }
+
+    pub(crate) fn enter(self: &Arc<Self>) -> Busy {
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        Busy(Arc::clone(self))
+    }
+
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.busy.load(Ordering::SeqCst) > 0
+    }
+
+    /// Nobody will sit here any more; who sits here still may finish.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::SeqCst);
+        if !self.is_in_use() {
+            self.leave();
+        }
+    }
+
+    /// An answer has named this version: it is to be in the store soon.
+    pub(crate) fn acknowledge(&self, version: u64) {
+        self.acknowledged.fetch_max(version, Ordering::Relaxed);
+        if version > *self.committed.borrow() {
+            self.dirty.notify_one();
+        }
+    }
+
+    /// A state that a command left, as its runtime told it: each is kept, however quickly they follow each other.
+    pub(crate) fn note_state(&self, version: u64, state: ShellState) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        // A store that can't keep up gets the newest; the steward has them all.
+        if noted.len() < MOST_NOTED {
+            noted.insert(version, state);
+        }
+    }
+
+    /// Waits until the store has what was acknowledged, or nobody is left to bring it there.
+    pub(crate) async fn settle(&self) {
+        let wanted = self.acknowledged.load(Ordering::Relaxed);
+        let mut committed = self.committed.subscribe();
+        tokio::select! {
+            biased;
+            _ = committed.wait_for(|version| *version >= wanted) => {}
+            () = self.left.cancelled() => {}
+            () = tokio::time::sleep(SETTLE) => {}
+        }
+    }
+
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.is_cancelled()
+    }
+
+    /// Nobody sits here any more; what it captures from now on is not taken.
+    pub(crate) fn leave(&self) {
+        self.left.cancel();
+    }
+
+    /// Brings the shell's state to the store, once.
+    pub(crate) async fn commit(&self, core: &Core) -> Result<(), CommitError> {
+        let mut version = 0;
+        while let Some((told, state)) = self.first_noted() {
+            version = told;
+            self.commit_captured(core, Captured { version, state }).await?;
+            self.noted.lock().unwrap_or_else(PoisonError::into_inner).remove(&version);
+        }
+        if version < self.acknowledged.load(Ordering::Relaxed) || version == 0 {
+            let captured = self.runtime.capture().await?;
+            version = captured.version;
+            self.commit_captured(core, captured).await?;
+        }
+        self.committed.send_if_modified(|committed| {
+            let newer = version > *committed;
+            *committed = version.max(*committed);
+            newer
+        });
+        Ok(())
+    }
+
+    fn first_noted(&self) -> Option<(u64, ShellState)> {
+        let noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.first_key_value().map(|(version, state)| (*version, state.clone()))
+    }
+
+    async fn commit_captured(&self, core: &Core, captured: Captured) -> Result<(), CommitError> {
+        let Captured { version, mut state } = captured;
+        state.cwd = Bytes(self.surroundings.stored(&state.cwd));
+        state.oldpwd = state.oldpwd.map(|oldpwd| Bytes(self.surroundings.stored(&oldpwd)));
+        let snapshot = Snapshot { generation: self.generation, version, state };
+        loop {
+            let Some(terminal) = core.store.terminal(&self.terminal).await? else { return Err(CommitError::Gone) };
+            let after = match terminal.commit(&snapshot, core.now()) {
+                Ok(after) => after,
+                Err(Stale::Version { .. }) => return Ok(()),
+                Err(stale @ Stale::Generation { .. }) => {
+                    self.leave();
+                    return Err(CommitError::Stale(stale));
+                }
+            };
+            match core.store.replace_terminal(&terminal, &after).await {
+                Err(StoreError::Conflict { .. }) => {}
+                written => return Ok(written?),
+            }
+        }
+    }
+}
+
+/// All seats, by the two names that a terminal goes by; in order, so that what goes through them repeats itself.
+#[derive(Debug, Default)]
+pub(crate) struct Seats {
+    by_terminal: BTreeMap<TerminalId, Arc<Seat>>,
+    by_name: HashMap<ThreadId, HashMap<String, TerminalId>>,
+}
+
+impl Seats {
+    pub(crate) fn get(&self, terminal: &TerminalId) -> Option<&Arc<Seat>> {
+        self.by_terminal.get(terminal)
+    }
+
+    pub(crate) fn named(&self, thread: &ThreadId, name: &str) -> Option<&Arc<Seat>> {
+        self.get(self.by_name.get(thread)?.get(name)?)
+    }
+
+    /// Returns the one that was there before.
+    pub(crate) fn insert(&mut self, seat: &Arc<Seat>) -> Option<Arc<Seat>> {
+        let names = self.by_name.entry(seat.thread.id.clone()).or_default();
+        names.insert(seat.name.clone(), seat.terminal.clone());
+        self.by_terminal.insert(seat.terminal.clone(), Arc::clone(seat))
+    }
+
+    pub(crate) fn remove(&mut self, terminal: &TerminalId) -> Option<Arc<Seat>> {
+        let seat = self.by_terminal.remove(terminal)?;
+        if let Some(names) = self.by_name.get_mut(&seat.thread.id) {
+            names.remove(&seat.name);
+            if names.is_empty() {
+                self.by_name.remove(&seat.thread.id);
+            }
+        }
+        Some(seat)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Seat>> {
+        self.by_terminal.values()
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommitError {
+    #[error("the terminal is gone")]
+    Gone,
+    #[error(transparent)]
+    Stale(Stale),
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// States that may wait for the store.
+const MOST_NOTED: usize = 256;
+
+/// How long the state of a terminal may change on before it is written.
+const LINGER: std::time::Duration = std::time::Duration::from_millis(5);
+
+/// How long a reader waits for the store to catch up with the answers; after that it gets what is there.
+const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// How long a store that failed is left alone.
+const RETRY: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// Writes the state of a seat's shell behind its answers, as often as the store can take it.
+async fn write_states(core: Arc<Core>, seat: Arc<Seat>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = seat.left.cancelled() => return,
+            () = seat.dirty.notified() => {}
+        }
+        // Commands in quick succession are written as one, and the shell is left to its work meanwhile.
+        tokio::time::sleep(LINGER).await;
+        match seat.commit(&core).await {
+            Ok(()) => {}
+            Err(CommitError::Gone | CommitError::Stale(_)) => {
+                seat.leave();
+                return;
+            }
+            // The steward has it; whoever opens the terminal next brings it.
+            Err(CommitError::Runtime(error)) => tracing::debug!(%error, terminal = %seat.terminal, "no state now"),
+            Err(CommitError::Store(error)) => {
+                tracing::error!(%error, terminal = %seat.terminal, "a state could not be written to the store");
+                tokio::select! {
+                    biased;
+                    () = seat.left.cancelled() => return,
+                    () = tokio::time::sleep(RETRY) => seat.dirty.notify_one(),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! The layers, put together: threads on terminals on leases on instances, with sessions and their seats in between.
+//!
+//! ```text
+//! get_sandbox(thread) ─► thread ─► terminal ─► lease ─► instance running ─► runtime ─► session ─► seat
+//!                        found, or made, in this order, by one caller at a time for each thread
+//! ```
+
+mod claim;
+mod close;
+mod execute;
+mod orphans;
+mod reap;
+mod recover;
+mod sit;
+mod terminals;
+mod threads;
+mod watch;
+
+pub use close::Closed;
+pub use execute::{Execute, Executed};
+pub use orphans::Orphan;
+pub use reap::Reaped;
+pub use recover::Recovered;
+pub use terminals::TerminalView;
+pub use threads::NewThread;
+
+use crate::clock::{Clock, Names, RandomNames, SystemClock};
+use crate::core::Core;
+use crate::error::Error;
+use crate::files::Files;
+use crate::lease::{AutoResume, Force, LeaseError, Leases, Ready};
+use crate::ledger::Ledger;
+use crate::provider::Providers;
+use crate::seat::{Seat, Seats};
+use crate::store::Store;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use stead_model::command::Command;
+use stead_model::ids::{CommandId, LeaseId, ProviderName, TerminalId, ThreadId};
+use stead_model::lease::{Desired, Observed};
+use stead_model::session::Session;
+use stead_model::terminal::DEFAULT_NAME;
+use tokio::sync::watch::Receiver;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What happens to instances when the server stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnExit {
+    #[default]
+    Leave,
+    Pause,
+    Destroy,
+}
+
+/// How a provider's sandboxes are treated, beyond what the provider itself knows.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Treatment {
+    pub on_exit: OnExit,
+    /// Run in every fresh sandbox before anything else; a failure is the caller's to see.
+    pub init_commands: Vec<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// For threads that name none.
+    pub default_provider: ProviderName,
+    pub treatments: BTreeMap<ProviderName, Treatment>,
+    /// How often expired sessions are looked for.
+    pub reap_every: Duration,
+}
+
+/// What a server is started with; the defaults are those of a real one.
+#[derive(Debug)]
+pub struct Parts {
+    pub store: Arc<dyn Store>,
+    pub providers: Providers,
+    pub settings: Settings,
+    pub clock: Arc<dyn Clock>,
+    pub names: Arc<dyn Names>,
+}
+
+impl Parts {
+    pub fn new(store: Arc<dyn Store>, providers: Providers, settings: Settings) -> Self {
+        Self { store, providers, settings, clock: Arc::new(SystemClock), names: Arc::new(RandomNames) }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct Stead {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    pub(crate) leases: Leases,
+    pub(crate) ledger: Ledger,
+    pub(crate) settings: Settings,
+    seats: Mutex<Seats>,
+    /// Commands with a caller's id that are on their way here; who asks for the same waits for the same.
+    pub(crate) claims: Mutex<HashMap<CommandId, Receiver<Option<Command>>>>,
+    /// Commands that nobody follows.
+    pub(crate) unwatched: Mutex<BTreeMap<CommandId, Command>>,
+    /// Leases whose removal failed half-way.
+    pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
+    /// One opener at a time for each thread.
+    doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Where a sandbox is asked for.
+#[derive(Debug, Clone)]
+pub struct Where {
+    pub thread: ThreadId,
+    /// A terminal's name.
+    pub terminal: String,
+    /// Whether a thread that isn't there is made.
+    pub create: bool,
+    pub auto_resume: AutoResume,
+}
+
+impl Where {
+    pub fn thread(thread: ThreadId) -> Self {
+        Self { thread, terminal: DEFAULT_NAME.to_owned(), create: true, auto_resume: AutoResume::Yes }
+    }
+}
+
+/// A place to work in: commands and files. It names things rather than holding them, so it stays good when the session
+/// expires, the instance dies or the server is busy replacing either.
+#[derive(Debug, Clone)]
+pub struct Sandbox {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) at: Where,
+    pub(crate) terminal: TerminalId,
+}
+
+impl Stead {
+    /// Starts over a store: whatever an earlier server left is found again, see [`recover`].
+    pub async fn start(parts: Parts) -> Result<(Self, Recovered), Error> {
+        let core = Arc::new(Core {
+            store: parts.store,
+            providers: parts.providers,
+            clock: parts.clock,
+            names: parts.names,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        core.provider(&parts.settings.default_provider)?;
+        core.store.begin_epoch().await?;
+        let inner = Arc::new(Inner {
+            leases: Leases::new(Arc::clone(&core)),
+            ledger: Ledger::start(&core),
+            settings: parts.settings,
+            seats: Mutex::default(),
+            claims: Mutex::default(),
+            unwatched: Mutex::default(),
+            unfinished: Mutex::default(),
+            doors: Mutex::default(),
+            core,
+        });
+        let recovered = recover::run(&inner).await?;
+        let stead = Self { inner };
+        stead.inner.core.tasks.spawn(reap::every(Arc::clone(&stead.inner)));
+        Ok((stead, recovered))
+    }
+
+    /// Finds or makes everything that a thread needs to run a command. Any number of callers at once make one of each.
+    pub async fn get_sandbox(&self, at: Where) -> Result<Sandbox, Error> {
+        let seat = sit::down(&self.inner, &at).await?;
+        Ok(Sandbox { inner: Arc::clone(&self.inner), at, terminal: seat.terminal.clone() })
+    }
+
+    /// Ends: no new work, instances are left, paused or destroyed as configured, rows are written. One failure doesn't
+    /// keep the others from being tried; all are returned.
+    pub async fn stop(&self) -> Vec<Error> {
+        let mut failed = close::on_exit(&self.inner).await;
+        self.inner.ledger.flush().await;
+        if let Err(error) = reap::write_down_all(&self.inner, |_| true).await {
+            failed.push(error);
+        }
+        self.inner.core.stop.cancel();
+        for seat in self.inner.take_seats(|_| true) {
+            seat.leave();
+        }
+        failed
+    }
+
+    /// A lease as it is; looks at the provider only if what is known is old, and wakes nothing.
+    pub async fn lease(&self, lease: &LeaseId) -> Result<Ready, Error> {
+        Ok(self.inner.leases.look(lease, "read.status").await?)
+    }
+}
+
+impl Sandbox {
+    pub fn thread(&self) -> &ThreadId {
+        &self.at.thread
+    }
+
+    pub fn terminal(&self) -> &TerminalId {
+        &self.terminal
+    }
+
+    /// The session it works in now.
+    pub async fn session(&self) -> Result<Session, Error> {
+        Ok(sit::down(&self.inner, &self.at).await?.session())
+    }
+
+    pub async fn lease(&self) -> Result<Ready, Error> {
+        let seat = sit::down(&self.inner, &self.at).await?;
+        Ok(self.inner.leases.look(&seat.lease, "read.status").await?)
+    }
+
+    /// Counts as use, without doing anything.
+    pub async fn touch(&self) -> Result<(), Error> {
+        sit::down(&self.inner, &self.at).await?.touch(&self.inner.core);
+        Ok(())
+    }
+
+    /// Its files; they are there also while the instance is not.
+    pub async fn files(&self) -> Result<Files, Error> {
+        let store = &self.inner.core.store;
+        let terminal = store.terminal(&self.terminal).await?;
+        let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: self.terminal.to_string() })?;
+        let lease = store.lease(&terminal.lease).await?;
+        let lease = lease.ok_or_else(|| Error::NotFound { kind: "lease", id: terminal.lease.to_string() })?;
+        let provider = self.inner.core.provider(&lease.provider)?;
+        Ok(Files::new(provider.trees(&lease.workspace), self.inner.clone(), self.terminal.clone()))
+    }
+}
+
+impl Inner {
+    fn seats(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn seat(&self, terminal: &TerminalId) -> Option<Arc<Seat>> {
+        self.seats().get(terminal).cloned()
+    }
+
+    fn seat_named(&self, thread: &ThreadId, name: &str) -> Option<Arc<Seat>> {
+        self.seats().named(thread, name).cloned()
+    }
+
+    fn put_seat(&self, seat: &Arc<Seat>) {
+        if let Some(before) = self.seats().insert(seat) {
+            before.retire();
+        }
+    }
+
+    fn take_seat(&self, terminal: &TerminalId) -> Option<Arc<Seat>> {
+        self.seats().remove(terminal)
+    }
+
+    fn take_seats(&self, which: impl Fn(&Seat) -> bool) -> Vec<Arc<Seat>> {
+        let mut seats = self.seats();
+        let taken: Vec<_> = seats.iter().filter(|seat| which(seat)).cloned().collect();
+        for seat in &taken {
+            seats.remove(&seat.terminal);
+        }
+        taken
+    }
+
+    /// Takes every seat of a lease away, unless one is in use and that counts: then none.
+    fn clear_seats(&self, lease: &LeaseId, force: Force) -> Result<Vec<Arc<Seat>>, LeaseError> {
+        // Taken away first, looked at then: whoever enters a seat looks whether it is still there.
+        let taken = self.take_seats(|seat| seat.lease == *lease);
+        if force == Force::No
+            && let Some(used) = taken.iter().find(|seat| seat.is_in_use())
+        {
+            let by = format!("a command in terminal `{}`", used.terminal);
+            for seat in &taken {
+                self.seats().insert(seat);
+            }
+            return Err(LeaseError::InUse { lease: lease.clone(), by });
+        }
+        Ok(taken)
+    }
+
+    fn is_there(&self, seat: &Arc<Seat>) -> bool {
+        self.seats().get(&seat.terminal).is_some_and(|there| Arc::ptr_eq(there, seat))
+    }
+
+    /// Whether a seat can be used as it is: its session is live, its lease runs the same instance, its runtime answers.
+    fn is_good(&self, seat: &Seat) -> bool {
+        seat.is_open(self.core.now())
+            && !seat.is_left()
+            && !seat.runtime.is_broken()
+            && self.leases.last_seen(&seat.lease, |lease| {
+                lease.desired == Desired::Running
+                    && lease.observed == Observed::Running
+                    && lease.instance.as_ref() == Some(&seat.instance)
+            })
+    }
+
+    fn door(&self, thread: &ThreadId) -> Arc<tokio::sync::Mutex<()>> {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        // Doors that nobody stands at are taken away now and then.
+        if doors.len() > 1024 {
+            doors.retain(|_, door| Arc::strong_count(door) > 1);
+        }
+        Arc::clone(doors.entry(thread.clone()).or_default())
+    }
+
+    pub(crate) fn treatment(&self, provider: &ProviderName) -> Treatment {
+        self.settings.treatments.get(provider).cloned().unwrap_or_default()
+    }
+}

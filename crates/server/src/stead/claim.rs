@@ -1,0 +1,126 @@
+//! Commands whose id the caller chose: run at most once, whoever asks how often.
+
+use super::Inner;
+use crate::error::Error;
+use crate::store::StoreError;
+use std::sync::{Arc, PoisonError};
+use stead_model::command::Command;
+use stead_model::ids::CommandId;
+use tokio::sync::watch;
+
+pub(super) enum Made {
+    /// The id is ours; the command is to be run.
+    Now(Claim),
+    /// Somebody has it already.
+    Before(Box<Before>),
+}
+
+/// Held while the command is on its way.
+pub(super) struct Claim {
+    inner: Arc<Inner>,
+    id: CommandId,
+    outcome: watch::Sender<Option<Command>>,
+}
+
+impl Claim {
+    pub(super) fn publish(self, ended: &Command) {
+        self.outcome.send_replace(Some(ended.clone()));
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.inner.claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+/// What is known of an earlier request for the same.
+pub(super) struct Before {
+    pub(super) row: Command,
+    inner: Arc<Inner>,
+    running: Option<watch::Receiver<Option<Command>>>,
+}
+
+impl Before {
+    /// Waits until whoever has it in this server is done with it.
+    pub(super) async fn arrival(&mut self) {
+        if let Some(running) = &mut self.running {
+            let _ = running.wait_for(Option::is_some).await;
+        }
+    }
+
+    /// The record, once it has ended.
+    pub(super) async fn wait(self) -> Result<Command, Error> {
+        if let Some(mut running) = self.running
+            && let Ok(outcome) = running.wait_for(Option::is_some).await
+            && let Some(ended) = outcome.clone()
+        {
+            return Ok(ended);
+        }
+        // Whoever ran it has written down what became of it; if not, it can't be asked, and is not sent again.
+        self.inner.ledger.flush().await;
+        let row = self.inner.core.store.command(&self.row.id).await?.unwrap_or(self.row);
+        if row.status.is_final() {
+            return Ok(row);
+        }
+        Err(Error::Conflict(format!("`{}` was sent before, and has not ended", row.id)))
+    }
+}
+
+/// Makes an id the command's, durably, before anything runs. The same id for something else is refused.
+pub(super) async fn make(inner: &Arc<Inner>, row: &Command) -> Result<Made, Error> {
+    let Some(claim) = try_claim(inner, &row.id) else {
+        let running = inner.claims.lock().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
+        return before(inner, row, running).await;
+    };
+    match inner.core.store.put_command(row).await {
+        Ok(()) => Ok(Made::Now(claim)),
+        Err(StoreError::AlreadyExists { .. }) => {
+            drop(claim);
+            before(inner, row, None).await
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `None`: it is on its way already.
+fn try_claim(inner: &Arc<Inner>, id: &CommandId) -> Option<Claim> {
+    let (outcome, running) = watch::channel(None);
+    let mut claims = inner.claims.lock().unwrap_or_else(PoisonError::into_inner);
+    if claims.contains_key(id) {
+        return None;
+    }
+    claims.insert(id.clone(), running);
+    Some(Claim { inner: Arc::clone(inner), id: id.clone(), outcome })
+}
+
+async fn before(
+    inner: &Arc<Inner>,
+    row: &Command,
+    running: Option<watch::Receiver<Option<Command>>>,
+) -> Result<Made, Error> {
+    let conflict = || Error::Conflict(format!("`{}` is the id of another command", row.id));
+    let mut running = running;
+    loop {
+        match inner.core.store.command(&row.id).await? {
+            Some(before) => {
+                let same = (&before.thread, &before.terminal, &before.text) == (&row.thread, &row.terminal, &row.text);
+                return if same {
+                    Ok(Made::Before(Box::new(Before { row: before, inner: Arc::clone(inner), running })))
+                } else {
+                    Err(conflict())
+                };
+            }
+            // Its row is on its way; it is there when whoever claims it is done, if not before.
+            None => match &mut running {
+                Some(outcome) => {
+                    if outcome.changed().await.is_err() {
+                        running = None;
+                    }
+                }
+                None => return Err(conflict()),
+            },
+        }
+        tokio::task::yield_now().await;
+    }
+}

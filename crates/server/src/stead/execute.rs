@@ -1,0 +1,420 @@
+//! The path of one command through the layers: a seat, the runtime, the record, the state. Read it top to bottom.
+//!
+//! What breaks on the way is told apart by whether the command can have run. Its id makes the steward run it once,
+//! however often it is sent; so after a break the instance is looked at, replaced if it is dead, and asked what it knows
+//! of the command. What it knows is followed to its end; what it never got is sent again, once; what nobody can know is
+//! `lost`.
+
+use super::watch::Watch;
+use super::{Inner, Sandbox, claim, sit};
+use crate::error::Error;
+use crate::provider::Effect;
+use crate::runtime::{Listener, Run, RuntimeError};
+use crate::seat::Seat;
+use crate::steward::Told;
+use std::sync::Arc;
+use std::time::Duration;
+use stead_model::clock::Timestamp;
+use stead_model::command::Command;
+use stead_model::frame::Stream;
+use stead_model::ids::{CommandId, ProviderName, ShellId};
+use stead_model::proto::{CommandInfo, Ending, Fault, FaultCode, FirstSignal, IfBusy, Status, Stdin, Warning};
+use stead_model::state::Bytes;
+
+/// Breaks of the connection to a steward that is alive, during one command. A steward that dies this often while it
+/// runs one is not going to finish it.
+const MOST_BREAKS: u32 = 1000;
+
+/// A command to be run.
+#[derive(Debug, Clone)]
+pub struct Execute {
+    /// Chosen by the caller: run at most once.
+    pub id: Option<CommandId>,
+    pub command: Vec<u8>,
+    pub cwd: Option<Vec<u8>>,
+    pub env: Vec<(String, Vec<u8>)>,
+    pub stdin: Stdin,
+    pub timeout: Option<Duration>,
+    pub if_busy: IfBusy,
+}
+
+impl Execute {
+    pub fn new(command: impl Into<Vec<u8>>) -> Self {
+        Self {
+            id: None,
+            command: command.into(),
+            cwd: None,
+            env: Vec::new(),
+            stdin: Stdin::Empty,
+            timeout: None,
+            if_busy: IfBusy::Queue,
+        }
+    }
+}
+
+/// A command that has ended, with all it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Executed {
+    pub command: Command,
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+}
+
+impl Executed {
+    pub fn exit_code(&self) -> Option<i32> {
+        self.command.ending.as_ref().and_then(|ending| ending.exit_code)
+    }
+}
+
+impl Sandbox {
+    /// Runs a command and waits for its end and its output.
+    pub async fn run(&self, execute: Execute) -> Result<Executed, Error> {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let command = {
+            let mut collect = |told: Told| {
+                if let Told::Output(chunk) = told {
+                    match chunk.stream {
+                        Stream::Stdout => stdout.extend_from_slice(&chunk.bytes),
+                        Stream::Stderr => stderr.extend_from_slice(&chunk.bytes),
+                    }
+                }
+            };
+            self.execute(execute, &mut collect).await?
+        };
+        Ok(Executed { command, stdout, stderr })
+    }
+
+    /// Runs a command to its end; `listener` hears its events in order, each once.
+    pub async fn execute(&self, execute: Execute, listener: &mut dyn Listener) -> Result<Command, Error> {
+        let (seat, _busy) = sit::enter(&self.inner, &self.at).await?;
+        let chosen = execute.id.is_some();
+        let (row, run) = prepare(&self.inner, &seat, execute)?;
+        let claim = if chosen {
+            match claim::make(&self.inner, &row).await? {
+                claim::Made::Now(claim) => Some(claim),
+                claim::Made::Before(before) => return self.repeat(&seat, *before, &run, listener).await,
+            }
+        } else {
+            self.inner.ledger.note(row.clone()).await;
+            None
+        };
+        let ended = self.travel(seat, row, run, listener).await;
+        if let (Some(claim), Ok(ended)) = (claim, &ended) {
+            claim.publish(ended);
+        }
+        ended
+    }
+
+    async fn travel(
+        &self,
+        seat: Arc<Seat>,
+        row: Command,
+        run: Run,
+        listener: &mut dyn Listener,
+    ) -> Result<Command, Error> {
+        let watch = Watch::over(&self.inner, &row);
+        let mut travel = Travel { sandbox: self, seat, run, seen: 0, heard: [0; 2], resent: false, never_ran: false };
+        let outcome = travel.arrive(listener).await;
+        watch.end();
+        let ended = match outcome {
+            Ok(info) => {
+                if let Some(state) = info.state.as_ref().and_then(|state| minicbor::decode(state).ok()) {
+                    travel.seat.note_state(info.state_version, state);
+                }
+                conclude(&row, &travel.seat, &info)
+            }
+            Err(error) => {
+                let ended = give_up(&self.inner, &row, &error, travel.never_ran);
+                self.inner.ledger.note(ended).await;
+                return Err(error);
+            }
+        };
+        let ended = self.acknowledge(&travel.seat, ended).await;
+        travel.seat.touch(&self.inner.core);
+        self.inner.ledger.note(ended.clone()).await;
+        if !travel.seat.keeps_state {
+            // No journal would know how it ended.
+            self.inner.ledger.flush().await;
+        }
+        Ok(ended)
+    }
+
+    /// The same id again: the same record, with the output as far as whoever ran it still has it.
+    async fn repeat(
+        &self,
+        seat: &Seat,
+        mut before: claim::Before,
+        run: &Run,
+        listener: &mut dyn Listener,
+    ) -> Result<Command, Error> {
+        // Asked for only where it is known: what isn't would be run.
+        let known = || async { Ok::<_, Error>(seat.runtime.look_up(&run.command).await?.is_some()) };
+        if seat.runtime.remembers() {
+            if !known().await? {
+                // Whoever has it is still on the way there.
+                before.arrival().await;
+            }
+            if known().await? {
+                let info = seat.runtime.run(run, 0, listener).await?;
+                return Ok(conclude(&before.row, seat, &info));
+            }
+        }
+        before.wait().await
+    }
+
+    /// What an answer names is durable: in the steward's journal where that outlives the instance, else in the store,
+    /// before the answer.
+    async fn acknowledge(&self, seat: &Seat, mut ended: Command) -> Command {
+        seat.acknowledge(ended.state_version);
+        if !seat.keeps_state
+            && let Err(error) = seat.commit(&self.inner.core).await
+            && let Some(ending) = &mut ended.ending
+        {
+            let code = "state_not_stored".to_owned();
+            ending.warnings.push(Warning { code, message: error.to_string() });
+        }
+        ended
+    }
+
+    /// Ends a command early.
+    pub async fn cancel(&self, command: &CommandId) -> Result<CommandInfo, Error> {
+        let seat = sit::down(&self.inner, &self.at).await?;
+        Ok(seat.runtime.cancel(command, FirstSignal::Interrupt).await?)
+    }
+}
+
+/// One command on its way, over any number of connections.
+struct Travel<'a> {
+    sandbox: &'a Sandbox,
+    seat: Arc<Seat>,
+    run: Run,
+    /// The last place in its sequence that the listener heard.
+    seen: u64,
+    /// What the listener heard of each stream, in bytes.
+    heard: [u64; 2],
+    /// Whether it was sent a second time.
+    resent: bool,
+    /// Whether it was given up though it can't have run.
+    never_ran: bool,
+}
+
+impl Travel<'_> {
+    async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {
+        let mut breaks = 0;
+        loop {
+            let attempt = {
+                let seat = Arc::clone(&self.seat);
+                let _busy = seat.enter();
+                let (seen, [stdout, stderr]) = (&mut self.seen, &mut self.heard);
+                let after = *seen;
+                let mut hear = |told: Told| {
+                    let place = told.seq();
+                    if place.is_none_or(|seq| seq > *seen) {
+                        *seen = place.unwrap_or(*seen);
+                        if let Told::Output(chunk) = &told {
+                            let stream = if chunk.stream == Stream::Stdout { &mut *stdout } else { &mut *stderr };
+                            *stream = chunk.offset + chunk.bytes.len() as u64;
+                        }
+                        listener.hear(told);
+                    }
+                };
+                seat.runtime.run(&self.run, after, &mut hear).await
+            };
+            let broken = match attempt {
+                Ok(info) => return Ok(info),
+                Err(RuntimeError::Refused(fault)) => return Err(fault.into()),
+                Err(error @ (RuntimeError::Broken(_) | RuntimeError::Provider(_))) => error,
+            };
+            breaks += 1;
+            if breaks > MOST_BREAKS {
+                return Err(broken.into());
+            }
+            if let Some(info) = self.find_out(broken).await? {
+                return Ok(info);
+            }
+        }
+    }
+
+    /// After a break: a seat on whatever runs now, and what it knows of the command. `None`: go on with it there.
+    async fn find_out(&mut self, broken: RuntimeError) -> Result<Option<CommandInfo>, Error> {
+        let before = Arc::clone(&self.seat);
+        self.seat = sit::down_beyond(&self.sandbox.inner, &self.sandbox.at, &before).await?;
+        if self.seat.terminal != before.terminal {
+            // Its thread was deleted and made again under it: that is another terminal, and not for this command.
+            return Err(Error::NotFound { kind: "terminal", id: before.terminal.to_string() });
+        }
+        match self.seat.runtime.look_up(&self.run.command).await {
+            Ok(Some(info)) if info.status == Status::Lost => Ok(Some(info)),
+            // It is known there, running or ended: follow it from where we were. Or it is broken again: the next round
+            // looks once more.
+            Ok(Some(_)) | Err(RuntimeError::Broken(_)) => Ok(None),
+            Ok(None) => {
+                let same_instance = self.seat.instance == before.instance;
+                let never_sent = matches!(&broken, RuntimeError::Provider(error) if error.effect == Effect::None);
+                // Its journal would know: the same one is asked, or one that took over all it had.
+                let would_be_known = before.keeps_state || (same_instance && before.runtime.remembers());
+                let cannot_have_run = self.seen == 0 && (never_sent || would_be_known);
+                if cannot_have_run && !self.resent {
+                    self.resent = true;
+                    return Ok(None);
+                }
+                if cannot_have_run {
+                    self.never_ran = true;
+                    return Err(broken.into());
+                }
+                Ok(Some(self.lost()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Nobody can know what became of it; what was heard of it was written.
+    fn lost(&self) -> CommandInfo {
+        let now = self.sandbox.inner.core.now().0 * 1000;
+        let [stdout_bytes, stderr_bytes] = self.heard;
+        CommandInfo {
+            command: self.run.command.clone(),
+            shell: self.run.shell.clone(),
+            number: 0,
+            status: Status::Lost,
+            ending: Some(Ending::new(Status::Lost, None)),
+            stdout_bytes,
+            stderr_bytes,
+            last_seq: self.seen,
+            cwd: Bytes::default(),
+            state_version: 0,
+            accepted_at: now,
+            started_at: None,
+            ended_at: Some(now),
+            stalled: false,
+            evicted: false,
+            state: None,
+        }
+    }
+}
+
+/// The record of a command that is about to be sent.
+fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
+    Command {
+        id,
+        thread: seat.thread.id.clone(),
+        terminal: seat.terminal.clone(),
+        lease: seat.lease.clone(),
+        session: Some(seat.session().id),
+        instance: Some(seat.instance.clone()),
+        text: Bytes::from(text),
+        status: Status::Queued,
+        ending: None,
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        cwd: Bytes::default(),
+        state_version: 0,
+        created_at: inner.core.now(),
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(Command, Run), Error> {
+    let id = execute.id.unwrap_or_else(|| CommandId::made_of(inner.core.entropy()));
+    let shell = ShellId::parse(seat.terminal.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
+    let row = row(inner, seat, id.clone(), &execute.command);
+    let mut run = Run::new(shell, id, execute.command);
+    run.cwd = execute.cwd.map(|cwd| Bytes(seat.surroundings.real(&cwd)));
+    run.env = execute.env.into_iter().map(|(name, value)| (Bytes::from(name.as_bytes()), Bytes(value))).collect();
+    run.stdin = execute.stdin;
+    run.timeout_ms = execute.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
+    run.if_busy = execute.if_busy;
+    Ok((row, run))
+}
+
+/// The record of a command, from what its steward says of it.
+pub(super) fn conclude(row: &Command, seat: &Seat, info: &CommandInfo) -> Command {
+    let cwd = Bytes(seat.surroundings.stored(&info.cwd));
+    Command { instance: Some(seat.instance.clone()), cwd, ..with_info(row, info) }
+}
+
+pub(super) fn with_info(row: &Command, info: &CommandInfo) -> Command {
+    let moment = |micros: u64| Timestamp(micros / 1000);
+    Command {
+        status: info.status,
+        ending: info.ending.clone(),
+        stdout_bytes: info.stdout_bytes,
+        stderr_bytes: info.stderr_bytes,
+        cwd: info.cwd.clone(),
+        state_version: info.state_version,
+        started_at: info.started_at.map(moment),
+        ended_at: info.ended_at.map(moment),
+        ..row.clone()
+    }
+}
+
+fn fail(inner: &Inner, row: &Command, fault: Fault) -> Command {
+    let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
+    row.end(ending, inner.core.now()).unwrap_or_else(|_| row.clone())
+}
+
+/// It never ran; or it can't be said that it did, nor that it didn't.
+fn give_up(inner: &Inner, row: &Command, error: &Error, never_ran: bool) -> Command {
+    if let Error::Refused(fault) = error {
+        return fail(inner, row, fault.clone());
+    }
+    let fault = Fault::new(FaultCode::Unavailable, error.to_string());
+    if never_ran {
+        return fail(inner, row, fault);
+    }
+    let ending = Ending { error: Some(fault), ..Ending::new(Status::Lost, None) };
+    row.end(ending, inner.core.now()).unwrap_or_else(|_| row.clone())
+}
+
+/// Prepares a fresh sandbox. Each command has an id made of the lease's, so a steward that has run it doesn't again; one
+/// that has failed is tried again under the next id.
+pub(super) async fn init(inner: &Inner, seat: &Seat, provider: &ProviderName) -> Result<(), Error> {
+    // What a journal outlives is prepared once for all; else each instance is.
+    let of = if seat.keeps_state { seat.lease.to_string() } else { seat.instance.to_string() };
+    for (number, text) in inner.treatment(provider).init_commands.iter().enumerate() {
+        let shell = ShellId::parse(seat.terminal.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
+        let mut tries = 0;
+        let (id, before) = loop {
+            let id = CommandId::parse(&format!("init:{of}:{number}:{tries}"))
+                .map_err(|error| Error::Invalid(error.to_string()))?;
+            let before = if seat.runtime.remembers() {
+                seat.runtime.look_up(&id).await?.and_then(|info| info.ending)
+            } else {
+                inner.core.store.command(&id).await?.and_then(|row| row.ending)
+            };
+            match before {
+                Some(ending) if !succeeded(&ending) => tries += 1,
+                before => break (id, before),
+            }
+        };
+        if before.is_some() {
+            continue;
+        }
+        let mut output = Vec::new();
+        let row = row(inner, seat, id.clone(), text.as_bytes());
+        let run = Run::new(shell, id, text.as_bytes());
+        let mut hear = |told: Told| {
+            if let Told::Output(chunk) = told {
+                output.extend_from_slice(&chunk.bytes);
+            }
+        };
+        let info = seat.runtime.run(&run, 0, &mut hear).await?;
+        inner.core.store.save_commands(&[conclude(&row, seat, &info)]).await?;
+        if !info.ending.as_ref().is_some_and(succeeded) {
+            let status = info.ending.as_ref().map(|ending| format!("{:?} {:?}", ending.status, ending.exit_code));
+            return Err(Error::InitFailed {
+                provider: provider.to_string(),
+                command: text.clone(),
+                status: status.unwrap_or_default(),
+                output: String::from_utf8_lossy(&output).chars().take(500).collect(),
+            });
+        }
+        seat.acknowledge(info.state_version);
+    }
+    Ok(())
+}
+
+fn succeeded(ending: &Ending) -> bool {
+    ending.status == Status::Exited && ending.exit_code == Some(0)
+}

@@ -1,0 +1,103 @@
+//! Starting over what an earlier server left. Nothing is remembered but rows; everything else is asked of the providers
+//! and their stewards.
+//!
+//! ```text
+//! each lease with an instance ─► looked at
+//! each open command ─► found out about (see `watch`)
+//! each live session ─► its instance lives ─► kept (bound again at its next use) : closed, `server_restart`
+//! each lease without a terminal ─► a deletion that was cut short ─► finished
+//! ```
+
+use super::{Inner, watch};
+use crate::error::Error;
+use crate::lease::Ready;
+use crate::store::Page;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use stead_model::ids::{CommandId, LeaseId, SessionId};
+use stead_model::lease::Observed;
+use stead_model::session::{CloseReason, Status as SessionStatus};
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Commands that still run, and are followed.
+    pub running: Vec<CommandId>,
+    /// Commands that ended while no server lived.
+    pub ended: Vec<CommandId>,
+    pub lost: Vec<CommandId>,
+    pub kept_sessions: Vec<SessionId>,
+    pub closed_sessions: Vec<SessionId>,
+    /// Leases whose provider gave no clear answer.
+    pub unclear: Vec<LeaseId>,
+}
+
+pub(super) async fn run(inner: &Arc<Inner>) -> Result<Recovered, Error> {
+    let mut recovered = Recovered::default();
+    finish_deletions(inner).await?;
+    let mut seen = HashMap::new();
+    for lease in inner.core.store.leases(None, &Page::all()).await? {
+        if lease.observed == Observed::None {
+            continue;
+        }
+        match inner.leases.look_anew(&lease, "recovery").await {
+            Ok(ready) => {
+                seen.insert(lease.id, ready);
+            }
+            Err(error) => {
+                tracing::warn!(%error, lease = %lease.id, "can't be looked at");
+                recovered.unclear.push(lease.id);
+            }
+        }
+    }
+    let open = inner.core.store.open_commands().await?;
+    let (unclear, open): (Vec<_>, Vec<_>) =
+        open.into_iter().partition(|command| recovered.unclear.contains(&command.lease));
+    // What can't be looked at is not said to have ended.
+    watch::leave(inner, unclear);
+    watch::find_out(inner, open, &seen, &mut recovered).await;
+    sessions(inner, &seen, &mut recovered).await?;
+    Ok(recovered)
+}
+
+/// A thread's row goes first when it is deleted; what is left without one was being deleted. One whose terminal's row is
+/// lost is not: its thread remembers it, and its files are wanted.
+async fn finish_deletions(inner: &Arc<Inner>) -> Result<(), Error> {
+    let threads = inner.core.store.threads(None, &Page::all()).await?;
+    let remembered: HashSet<_> = threads.into_iter().map(|thread| thread.lease).collect();
+    for lease in inner.core.store.leases(None, &Page::all()).await? {
+        if remembered.contains(&lease.id) || !inner.core.store.terminals_of_lease(&lease.id).await?.is_empty() {
+            continue;
+        }
+        // Adopted ones have no terminal yet either; they are meant to stay.
+        let events = inner.core.store.lease_events(&lease.id, 0, 1).await?;
+        if events.first().is_some_and(|event| event.source == "adopt") {
+            continue;
+        }
+        if let Err(error) = super::threads::remove_lease(inner, &lease.id, "recovery").await {
+            tracing::warn!(%error, lease = %lease.id, "can't be removed yet");
+        }
+    }
+    Ok(())
+}
+
+async fn sessions(inner: &Arc<Inner>, seen: &HashMap<LeaseId, Ready>, recovered: &mut Recovered) -> Result<(), Error> {
+    for session in inner.core.store.live_sessions().await? {
+        let observed = seen.get(&session.lease).map(|ready| ready.lease.observed);
+        let alive = match observed {
+            Some(Observed::Running) => true,
+            Some(Observed::Paused) => session.status == SessionStatus::Paused,
+            Some(Observed::None | Observed::Creating | Observed::Stopped | Observed::Unknown) | None => false,
+        };
+        let unclear = recovered.unclear.contains(&session.lease);
+        // One whose terminal is gone was opened by a server that didn't know of the deletion.
+        let has_terminal = inner.core.store.terminal(&session.terminal).await?.is_some();
+        if has_terminal && (alive || unclear) {
+            recovered.kept_sessions.push(session.id);
+            continue;
+        }
+        recovered.closed_sessions.push(session.id.clone());
+        super::close::session(inner, session, CloseReason::ServerRestart).await?;
+    }
+    Ok(())
+}

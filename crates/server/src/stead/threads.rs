@@ -1,0 +1,203 @@
+//! Threads: made, found, removed.
+
+use super::{Inner, Stead};
+use crate::error::Error;
+use crate::lease::{Force, LeaseError, Source};
+use crate::provider::in_time;
+use crate::store::{Page, StoreError};
+use std::sync::{Arc, PoisonError};
+use stead_model::ids::{LeaseId, ProjectId, ProviderName, TerminalId, ThreadId};
+use stead_model::lease::Lease;
+use stead_model::project::Project;
+use stead_model::session::{CloseReason, Policy};
+use stead_model::state::{Bytes, ShellState};
+use stead_model::terminal::{DEFAULT_NAME, Terminal};
+use stead_model::thread::Thread;
+use stead_model::word::{is_name, quote};
+
+/// How the workspace of a thread that stands alone is called; it goes with its lease.
+const OWN_WORKSPACE: &str = "w-";
+
+/// A thread to be made; whatever is absent is chosen.
+#[derive(Debug, Clone, Default)]
+pub struct NewThread {
+    pub id: Option<ThreadId>,
+    pub project: Option<ProjectId>,
+    pub provider: Option<ProviderName>,
+    /// Put its terminal on this thread's lease.
+    pub share_with: Option<ThreadId>,
+    pub policy: Policy,
+    pub cwd: Option<Vec<u8>>,
+    pub env: Vec<(String, Vec<u8>)>,
+}
+
+impl Stead {
+    /// A project: its threads share one workspace.
+    pub async fn create_project(&self, prefix: &str) -> Result<Project, Error> {
+        let core = &self.inner.core;
+        let [a, b, c, d, ..] = core.entropy();
+        let project =
+            Project::new(prefix, [a, b, c, d], core.now()).map_err(|error| Error::Invalid(error.to_string()))?;
+        core.store.put_project(&project).await?;
+        Ok(project)
+    }
+
+    pub async fn create_thread(&self, new: NewThread) -> Result<Thread, Error> {
+        create(&self.inner, new).await
+    }
+
+    pub async fn thread(&self, id: &ThreadId) -> Result<Thread, Error> {
+        let thread = self.inner.core.store.thread(id).await?;
+        thread.ok_or_else(|| Error::NotFound { kind: "thread", id: id.to_string() })
+    }
+
+    pub async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>, Error> {
+        Ok(self.inner.core.store.threads(project, page).await?)
+    }
+
+    /// Removes a thread and everything that is only its own: its commands are cancelled, its sessions closed, its
+    /// instance destroyed unless another terminal uses it. One that isn't there is removed already.
+    pub async fn delete_thread(&self, id: &ThreadId) -> Result<(), Error> {
+        let (inner, id) = (Arc::clone(&self.inner), id.clone());
+        let work = async move { delete(&inner, &id).await };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+}
+
+pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread, Error> {
+    let core = &inner.core;
+    let now = core.now();
+    let id = new.id.unwrap_or_else(|| ThreadId::made_of(core.entropy()));
+    if let Some(project) = &new.project
+        && core.store.project(project).await?.is_none()
+    {
+        return Err(Error::NotFound { kind: "project", id: project.to_string() });
+    }
+    let shared = match &new.share_with {
+        Some(other) => {
+            let other = core.store.thread(other).await?;
+            Some(other.ok_or_else(|| Error::NotFound {
+                kind: "thread",
+                id: new.share_with.as_ref().map(ToString::to_string).unwrap_or_default(),
+            })?)
+        }
+        None => None,
+    };
+    let provider = match (&shared, new.provider) {
+        (Some(shared), Some(asked)) if asked != shared.provider => {
+            let message = format!("thread `{}` is on provider `{}`, not `{asked}`", shared.id, shared.provider);
+            return Err(Error::Conflict(message));
+        }
+        (Some(shared), _) => shared.provider.clone(),
+        (None, Some(asked)) => asked,
+        (None, None) => inner.settings.default_provider.clone(),
+    };
+    core.provider(&provider)?;
+    let (lease_id, workspace) = if let Some(shared) = &shared {
+        (shared.lease.clone(), shared.workspace.clone())
+    } else {
+        let lease = LeaseId::made_of(core.entropy());
+        // A thread that stands alone has a workspace of its own, which outlives any lease.
+        let workspace = new.project.as_ref().map_or_else(|| format!("{OWN_WORKSPACE}{lease}"), ToString::to_string);
+        (lease, workspace)
+    };
+    let thread = Thread {
+        id: id.clone(),
+        project: new.project,
+        provider: provider.clone(),
+        default_terminal: TerminalId::made_of(core.entropy()),
+        lease: lease_id.clone(),
+        workspace: workspace.clone(),
+        policy: new.policy,
+        created_at: now,
+        last_active_at: now,
+    };
+    let mut terminal = Terminal::new(thread.default_terminal.clone(), id, lease_id.clone(), DEFAULT_NAME.into(), now);
+    terminal.state = first_state(new.cwd, &new.env)?;
+    let lease = shared.is_none().then(|| Lease::new(lease_id, provider, workspace, now));
+    core.store.create_thread(&thread, &terminal, lease.as_ref()).await?;
+    Ok(thread)
+}
+
+/// The state of a terminal that is asked for with a directory and variables.
+pub(super) fn first_state(cwd: Option<Vec<u8>>, env: &[(String, Vec<u8>)]) -> Result<ShellState, Error> {
+    let mut state = ShellState { cwd: Bytes(cwd.unwrap_or_default()), ..ShellState::default() };
+    for (name, value) in env {
+        if !is_name(name.as_bytes()) || value.contains(&0) {
+            return Err(Error::Invalid(format!("`{name}` can't be a variable with that value")));
+        }
+        let statement = [b"declare -x ", name.as_bytes(), b"=", &quote(value)].concat();
+        state.variables.insert(Bytes::from(name.as_bytes()), Bytes(statement));
+    }
+    Ok(state)
+}
+
+async fn delete(inner: &Arc<Inner>, id: &ThreadId) -> Result<(), Error> {
+    let store = &inner.core.store;
+    let door = inner.door(id);
+    let _inside = door.lock().await;
+    let Some(thread) = store.thread(id).await? else { return Ok(()) };
+    let terminals = store.terminals_of_thread(id).await?;
+    for terminal in &terminals {
+        super::close::cancel_all(inner, &terminal.id).await;
+        if let Some(session) = store.live_session(&terminal.id).await? {
+            super::close::session(inner, session, CloseReason::Destroyed).await?;
+        }
+    }
+    let users = store.terminals_of_lease(&thread.lease).await?;
+    if users.iter().all(|terminal| terminal.thread == *id) {
+        destroy(inner, &thread.lease).await?;
+    } else {
+        for terminal in &terminals {
+            super::close::end_shell(inner, terminal).await?;
+        }
+    }
+    inner.ledger.flush().await;
+    store.delete_thread(id).await?;
+    // Of those who share a lease and are deleted at once, each was not the only one before; the last one is now.
+    if store.terminals_of_lease(&thread.lease).await?.is_empty() {
+        remove_lease(inner, &thread.lease, "api").await?;
+    }
+    Ok(())
+}
+
+/// Removes a lease that no terminal uses any more, with its files. What can't be removed now is remembered, and tried
+/// again with every round of the reaper and every start.
+pub(super) async fn remove_lease(inner: &Inner, id: &LeaseId, source: Source) -> Result<(), Error> {
+    let removed = try_remove(inner, id, source).await;
+    let mut unfinished = inner.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+    if removed.is_ok() {
+        unfinished.remove(id);
+    } else {
+        unfinished.insert(id.clone());
+    }
+    removed
+}
+
+async fn try_remove(inner: &Inner, id: &LeaseId, source: Source) -> Result<(), Error> {
+    let store = &inner.core.store;
+    let Some(lease) = store.lease(id).await? else { return Ok(()) };
+    match inner.leases.destroy(id, Force::Yes, Vec::new(), source).await {
+        Ok(_) | Err(LeaseError::NotFound(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let own = lease.workspace.starts_with(OWN_WORKSPACE).then_some(lease.workspace.as_str());
+    let provider = inner.core.provider(&lease.provider)?;
+    in_time(provider.name(), "forget", provider.forget(id, own)).await?;
+    match store.delete_lease(id).await {
+        // Somebody has begun to share it meanwhile.
+        Ok(()) | Err(StoreError::NotFound { .. } | StoreError::Conflict { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Destroys what a lease has; one that isn't there has nothing.
+async fn destroy(inner: &Inner, lease: &LeaseId) -> Result<(), Error> {
+    if inner.core.store.lease(lease).await?.is_none() {
+        return Ok(());
+    }
+    match inner.leases.destroy(lease, Force::Yes, Vec::new(), "api").await {
+        Ok(_) | Err(LeaseError::NotFound(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,212 @@
+//! Commands that run and that nobody follows: those of a server before us, those whose caller went away, those that
+//! slept when they were looked for. Each is found out about with every round of the reaper, and as soon as its lease
+//! wakes, until its end is written down.
+//!
+//! ```text
+//! its steward lives ─► ended? noted : followed to its end          it sleeps, or gives no answer ─► later
+//! it is gone ─► its journal tells, where that survives ─► noted, or lost
+//! ```
+
+use super::{Inner, Recovered, execute, sit};
+use crate::error::Error;
+use crate::lease::Ready;
+use crate::provider::in_time;
+use crate::runtime::{Run, Runtime};
+use crate::steward::Told;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, PoisonError};
+use stead_model::command::Command;
+use stead_model::ids::{LeaseId, ShellId};
+use stead_model::lease::Observed;
+use stead_model::proto::{CommandInfo, Ending, Status};
+use stead_steward::past::PastShell;
+
+/// Leaves commands to be found out about later.
+pub(super) fn leave(inner: &Inner, commands: impl IntoIterator<Item = Command>) {
+    let mut unwatched = inner.unwatched.lock().unwrap_or_else(PoisonError::into_inner);
+    unwatched.extend(commands.into_iter().map(|command| (command.id.clone(), command)));
+}
+
+/// Finds out about all that were left.
+pub(super) async fn look(inner: &Arc<Inner>) {
+    let mut commands: BTreeMap<_, _> =
+        std::mem::take(&mut *inner.unwatched.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut seen = HashMap::new();
+    let leases: std::collections::BTreeSet<_> = commands.values().map(|command| command.lease.clone()).collect();
+    for lease in leases {
+        match inner.leases.look(&lease, "recovery").await {
+            Ok(ready) if ready.lease.observed == Observed::None => {}
+            Ok(ready) => {
+                seen.insert(lease, ready);
+            }
+            Err(error) => {
+                tracing::debug!(%error, %lease, "can't be looked at");
+                leave(inner, commands.extract_if(.., |_, command| command.lease == lease).map(|(_, command)| command));
+            }
+        }
+    }
+    if !commands.is_empty() {
+        find_out(inner, commands.into_values().collect(), &seen, &mut Recovered::default()).await;
+    }
+}
+
+/// The same without waiting for it, if there is anything to find out.
+pub(super) fn look_soon(inner: &Arc<Inner>) {
+    let any = !inner.unwatched.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+    // Without a runtime the process is ending, and the next server finds out.
+    if any && tokio::runtime::Handle::try_current().is_ok() && !inner.core.stop.is_cancelled() {
+        let worker = Arc::clone(inner);
+        inner.core.tasks.spawn(async move { look(&worker).await });
+    }
+}
+
+/// Held by whoever runs a command: if it is let go before its end is known, the command is watched over.
+pub(super) struct Watch {
+    inner: Arc<Inner>,
+    row: Option<Command>,
+}
+
+impl Watch {
+    pub(super) fn over(inner: &Arc<Inner>, row: &Command) -> Self {
+        Self { inner: Arc::clone(inner), row: Some(row.clone()) }
+    }
+
+    /// Its end is known.
+    pub(super) fn end(mut self) {
+        self.row = None;
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let Some(row) = self.row.take() else { return };
+        leave(&self.inner, [row]);
+        look_soon(&self.inner);
+    }
+}
+
+/// Finds out what became of commands that nobody follows. `seen` has their leases, but those that have no instance.
+pub(super) async fn find_out(
+    inner: &Arc<Inner>,
+    commands: Vec<Command>,
+    seen: &HashMap<LeaseId, Ready>,
+    recovered: &mut Recovered,
+) {
+    let mut words: HashMap<LeaseId, Vec<PastShell>> = HashMap::new();
+    for command in commands {
+        let ready = seen.get(&command.lease);
+        let observed = ready.map_or(Observed::None, |ready| ready.lease.observed);
+        match (ready, observed) {
+            (Some(ready), Observed::Running) => match ask(inner, &command, ready).await {
+                Ok(Known::Ended(info)) => {
+                    recovered.ended.push(command.id.clone());
+                    inner.ledger.note(execute::with_info(&command, &info)).await;
+                }
+                Ok(Known::Running(runtime)) => {
+                    recovered.running.push(command.id.clone());
+                    inner.core.tasks.spawn(follow(Arc::clone(inner), command, runtime));
+                }
+                Ok(Known::Never) => lose(inner, &command, None, recovered).await,
+                Err(error) => {
+                    // Its end will be known when it can be reached; it is not said to have one.
+                    tracing::warn!(%error, command = %command.id, "can't be asked about");
+                    leave(inner, [command]);
+                }
+            },
+            // It sleeps, and so does the command.
+            (Some(_), Observed::Paused) => {
+                recovered.running.push(command.id.clone());
+                leave(inner, [command]);
+            }
+            (Some(_), Observed::Unknown | Observed::Creating) => leave(inner, [command]),
+            (_, Observed::Stopped | Observed::None) | (None, _) => {
+                if !words.contains_key(&command.lease) {
+                    let told = last_words(inner, &command).await;
+                    words.insert(command.lease.clone(), told);
+                }
+                let told = words.get(&command.lease).into_iter().flatten().flat_map(|shell| &shell.commands);
+                match told.into_iter().find(|info| info.command == command.id).cloned() {
+                    Some(info) if info.status.is_final() => {
+                        recovered.ended.push(command.id.clone());
+                        inner.ledger.note(execute::with_info(&command, &info)).await;
+                    }
+                    info => lose(inner, &command, info, recovered).await,
+                }
+            }
+        }
+    }
+    inner.ledger.flush().await;
+}
+
+async fn last_words(inner: &Inner, command: &Command) -> Vec<PastShell> {
+    let tell = async {
+        let lease = inner.core.store.lease(&command.lease).await?;
+        let lease = lease.ok_or_else(|| Error::NotFound { kind: "lease", id: command.lease.to_string() })?;
+        let instance = command.instance.clone().or(lease.instance);
+        let Some(instance) = instance else { return Ok(Vec::new()) };
+        let handle =
+            crate::provider::Handle { instance, lease: lease.id, workspace: lease.workspace, reference: String::new() };
+        let provider = inner.core.provider(&lease.provider)?;
+        Ok::<_, Error>(in_time(provider.name(), "read a journal", provider.last_words(&handle)).await?)
+    };
+    tell.await.unwrap_or_else(|error| {
+        tracing::warn!(%error, command = %command.id, "no journal tells what became of it");
+        Vec::new()
+    })
+}
+
+enum Known {
+    Ended(Box<CommandInfo>),
+    Running(Arc<dyn Runtime>),
+    Never,
+}
+
+async fn ask(inner: &Arc<Inner>, command: &Command, ready: &Ready) -> Result<Known, Error> {
+    let terminal = inner.core.store.terminal(&command.terminal).await?;
+    let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: command.terminal.to_string() })?;
+    let runtime = sit::reach(inner, &terminal, ready).await?;
+    Ok(match runtime.look_up(&command.id).await? {
+        Some(info) if info.status.is_final() => Known::Ended(Box::new(info)),
+        Some(_) => Known::Running(runtime),
+        None => Known::Never,
+    })
+}
+
+/// Follows a command that began under another server, to write down how it ends.
+async fn follow(inner: Arc<Inner>, command: Command, runtime: Arc<dyn Runtime>) {
+    let Ok(shell) = ShellId::parse(command.terminal.as_str()) else { return };
+    let run = Run::new(shell, command.id.clone(), Vec::new());
+    // From behind everything: only the end matters here, readers have their own ways.
+    let mut ignore = |_: Told| {};
+    let end = runtime.run(&run, u64::MAX, &mut ignore);
+    let outcome = tokio::select! {
+        biased;
+        outcome = end => outcome,
+        () = inner.core.stop.cancelled() => return,
+    };
+    match outcome {
+        Ok(info) => {
+            inner.ledger.note(execute::with_info(&command, &info)).await;
+            if let Some(seat) = inner.seat(&command.terminal) {
+                seat.acknowledge(info.state_version);
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, command = %command.id, "lost sight of it");
+            leave(&inner, [command]);
+        }
+    }
+}
+
+async fn lose(inner: &Inner, command: &Command, info: Option<CommandInfo>, recovered: &mut Recovered) {
+    recovered.lost.push(command.id.clone());
+    let base = info.map_or_else(|| command.clone(), |info| execute::with_info(command, &info));
+    // Queued in its journal and never begun: that it didn't run is known, but not to whoever waits for it.
+    let lost = Command {
+        status: Status::Lost,
+        ending: Some(Ending::new(Status::Lost, None)),
+        ended_at: Some(inner.core.now()),
+        ..base
+    };
+    inner.ledger.note(lost).await;
+}

@@ -1,0 +1,177 @@
+//! What the server remembers. An interface, because PostgreSQL will implement it too; every implementation passes the
+//! suite in `tests/store`.
+//!
+//! Every write that could race is a compare-and-swap: it names the version it saw (`before`) and fails with
+//! [`StoreError::Conflict`] if that is not what is there. A change and the event that tells of it are one transaction.
+//! Nothing above the store assumes that this process is the only one.
+
+mod memory;
+mod sqlite;
+
+pub use memory::MemoryStore;
+pub use sqlite::SqliteStore;
+
+use async_trait::async_trait;
+use stead_model::clock::Timestamp;
+use stead_model::command::Command;
+use stead_model::ids::{
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+};
+use stead_model::lease::Lease;
+use stead_model::project::Project;
+use stead_model::session::Session;
+use stead_model::state::ShellState;
+use stead_model::terminal::Terminal;
+use stead_model::thread::{Instance, Thread};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("no {kind} `{id}`")]
+    NotFound { kind: &'static str, id: String },
+    #[error("{kind} `{id}` exists already")]
+    AlreadyExists { kind: &'static str, id: String },
+    /// It isn't as it was when it was read.
+    #[error("{kind} `{id}` has been changed by somebody else")]
+    Conflict { kind: &'static str, id: String },
+    #[error("{kind} `{id}` can't be read from the database: {what}")]
+    Corrupt { kind: &'static str, id: String, what: String },
+    #[error("`{path}` is not a database that this version can use: {what}")]
+    Schema { path: String, what: String },
+    #[error("the disk of the database is full")]
+    NoSpace,
+    #[error("the database failed")]
+    Database(#[source] sqlx::Error),
+}
+
+pub type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// One entry of a lease's event log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseEvent {
+    /// Written once: a second event of the same id rolls its whole transaction back.
+    pub id: EventId,
+    pub lease: LeaseId,
+    /// The lease's version after it.
+    pub version: u64,
+    pub kind: String,
+    /// Who caused it: `api`, `auto_resume`, `idle_reaper`, `recovery`...
+    pub source: String,
+    /// JSON.
+    pub payload: String,
+    pub error: Option<String>,
+    pub at: Timestamp,
+}
+
+/// What an event of a lease means for the rows of its instances.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InstanceChange {
+    Nothing,
+    Started(Box<Instance>),
+    /// Created after all: its reference and metadata are known now.
+    Known(Box<Instance>),
+    Seen(InstanceId),
+    Ended(InstanceId),
+}
+
+/// A version of a terminal whose content differed from the one before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptState {
+    pub version: u64,
+    pub state: ShellState,
+    pub at: Timestamp,
+}
+
+/// Where a list goes on, and how much of it is wanted. Lists are newest first, by (created at, id), so that they are
+/// stable while things come and go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    pub limit: u32,
+    /// The last item of the page before.
+    pub after: Option<(Timestamp, String)>,
+}
+
+impl Page {
+    pub fn all() -> Self {
+        Self { limit: u32::MAX, after: None }
+    }
+}
+
+#[async_trait]
+pub trait Store: Send + Sync + std::fmt::Debug {
+    /// Counts the starts of servers over this store.
+    async fn begin_epoch(&self) -> Result<u64>;
+
+    /// `AlreadyExists` (kind `project`) if the id is taken.
+    async fn put_project(&self, project: &Project) -> Result<()>;
+    async fn project(&self, id: &ProjectId) -> Result<Option<Project>>;
+    async fn projects(&self, page: &Page) -> Result<Vec<Project>>;
+
+    /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
+    /// (kind `thread`) if the id is taken: of any number of callers one wins.
+    async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
+    async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>>;
+    async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>>;
+    async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()>;
+    /// With its terminals, their states and its commands. Sessions stay, as history. Deleting what isn't there is fine.
+    async fn delete_thread(&self, id: &ThreadId) -> Result<()>;
+
+    /// `AlreadyExists` (kind `terminal`) if the id or, within the thread, the name is taken. The terminal called
+    /// `default` is the thread's default one, so there is one at most. The state it comes with is the first of those that
+    /// are kept.
+    async fn put_terminal(&self, terminal: &Terminal) -> Result<()>;
+    async fn terminal(&self, id: &TerminalId) -> Result<Option<Terminal>>;
+    async fn terminal_named(&self, thread: &ThreadId, name: &str) -> Result<Option<Terminal>>;
+    async fn terminals_of_thread(&self, thread: &ThreadId) -> Result<Vec<Terminal>>;
+    async fn terminals_of_lease(&self, lease: &LeaseId) -> Result<Vec<Terminal>>;
+    async fn terminals(&self, page: &Page) -> Result<Vec<Terminal>>;
+    /// Compare-and-swap on generation and version. A new `content_version` is also kept among its states, of which
+    /// the last [`stead_model::terminal::KEPT_STATES`] stay.
+    async fn replace_terminal(&self, before: &Terminal, after: &Terminal) -> Result<()>;
+    async fn delete_terminal(&self, id: &TerminalId) -> Result<()>;
+    /// Newest first.
+    async fn states(&self, terminal: &TerminalId) -> Result<Vec<KeptState>>;
+    /// The content that a version had: the kept state of the greatest version not above it.
+    async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>>;
+
+    async fn put_lease(&self, lease: &Lease) -> Result<()>;
+    async fn lease(&self, id: &LeaseId) -> Result<Option<Lease>>;
+    async fn leases(&self, provider: Option<&ProviderName>, page: &Page) -> Result<Vec<Lease>>;
+    async fn lease_of_instance(&self, instance: &InstanceId) -> Result<Option<Lease>>;
+    /// Compare-and-swap on the version; the lease, its event and its instance in one transaction.
+    async fn replace_lease(
+        &self,
+        before: &Lease,
+        after: &Lease,
+        event: &LeaseEvent,
+        instance: &InstanceChange,
+    ) -> Result<()>;
+    /// Oldest first, from a version on.
+    async fn lease_events(&self, lease: &LeaseId, after_version: u64, limit: u32) -> Result<Vec<LeaseEvent>>;
+    /// With its events and instances. Refused with `Conflict` while a terminal uses it.
+    async fn delete_lease(&self, id: &LeaseId) -> Result<()>;
+    async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>>;
+    /// Those that have not ended.
+    async fn live_instances(&self) -> Result<Vec<Instance>>;
+
+    /// Opens a session; one that is live on the same terminal is closed as superseded in the same transaction.
+    async fn open_session(&self, session: &Session) -> Result<()>;
+    async fn session(&self, id: &SessionId) -> Result<Option<Session>>;
+    async fn live_session(&self, terminal: &TerminalId) -> Result<Option<Session>>;
+    async fn newest_session(&self, thread: &ThreadId) -> Result<Option<Session>>;
+    async fn live_sessions(&self) -> Result<Vec<Session>>;
+    async fn live_sessions_of_lease(&self, lease: &LeaseId) -> Result<Vec<Session>>;
+    async fn sessions(&self, page: &Page) -> Result<Vec<Session>>;
+    /// Compare-and-swap on the version.
+    async fn replace_session(&self, before: &Session, after: &Session) -> Result<()>;
+
+    /// Durable when it returns: of two commands with one id the second gets `AlreadyExists` (kind `command`).
+    async fn put_command(&self, command: &Command) -> Result<()>;
+    /// Inserts or replaces each, in one transaction; what is known is replaced only as [`stead_model::command::replaces`]
+    /// says. One whose
+    /// thread has been deleted is left out: it must not hold up the others.
+    async fn save_commands(&self, commands: &[Command]) -> Result<()>;
+    async fn command(&self, id: &CommandId) -> Result<Option<Command>>;
+    async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;
+    /// Queued or running, oldest first.
+    async fn open_commands(&self) -> Result<Vec<Command>>;
+}

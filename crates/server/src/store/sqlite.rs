@@ -1,0 +1,366 @@
+//! The store in one SQLite file.
+//!
+//! ```text
+//! writes ──► mutex ──► one connection, BEGIN IMMEDIATE ──► WAL, synced before the answer
+//! reads  ──► four connections that can't write ──► whatever was last committed
+//! ```
+//!
+//! One writer, because two in one process only wait for each other, and a transaction that begins by reading and then
+//! wants to write fails with "database is locked" as soon as another wrote in between. Other processes may have the
+//! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
+
+mod commands;
+mod leases;
+mod open;
+mod projects;
+mod row;
+mod schema;
+mod sessions;
+mod terminals;
+mod threads;
+
+use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError};
+use async_trait::async_trait;
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
+use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction};
+use stead_model::clock::Timestamp;
+use stead_model::command::Command;
+use stead_model::ids::{CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId};
+use stead_model::lease::Lease;
+use stead_model::project::Project;
+use stead_model::session::Session;
+use stead_model::terminal::Terminal;
+use stead_model::thread::{Instance, Thread};
+use tokio::sync::{Mutex, MutexGuard};
+
+#[derive(Debug)]
+pub struct SqliteStore {
+    /// How the writer is opened, should it have to be opened again.
+    options: SqliteConnectOptions,
+    writer: Mutex<SqliteConnection>,
+    readers: SqlitePool,
+}
+
+/// Statements by name, and all of them as `ALL`: a test asks SQLite how it would go about each.
+macro_rules! statements {
+    ($($(#[$doc:meta])* $name:ident = $sql:literal;)*) => {
+        $($(#[$doc])* const $name: &str = $sql;)*
+        #[cfg(test)]
+        pub(super) const ALL: &[(&str, &str)] = &[$((stringify!($name), $name)),*];
+    };
+}
+use statements;
+
+statements! {
+    NEXT_EPOCH = "INSERT INTO meta (key, value) VALUES ('epoch', 1)
+                  ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value";
+}
+
+impl SqliteStore {
+    /// The writer, in no transaction.
+    async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>> {
+        let mut writer = self.writer.lock().await;
+        // Behind a roll-back that a dropped future may have left to do. SQLite itself ends a transaction when the disk
+        // is full or fails, and then the driver, which wasn't told, can't end it and would refuse to begin another.
+        if writer.ping().await.is_err() || writer.is_in_transaction() {
+            tracing::warn!("opening the writer of the database again: its last transaction broke off");
+            *writer = self.options.connect().await?;
+        }
+        Ok(writer)
+    }
+}
+
+async fn begin(writer: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>> {
+    Ok(writer.begin_with("BEGIN IMMEDIATE").await?)
+}
+
+/// Whatever the body does with `$tx`, in one transaction that is durable when this is done.
+macro_rules! write {
+    ($store:expr, |$tx:ident| $body:expr) => {{
+        let mut writer = $store.writer().await?;
+        let mut $tx = begin(&mut writer).await?;
+        let done = $body;
+        $tx.commit().await?;
+        Ok(done)
+    }};
+}
+
+/// What a write runs into that the schema forbids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Violation {
+    PrimaryKey,
+    Unique,
+    ForeignKey,
+}
+
+/// SQLite's extended result code.
+fn code(error: &sqlx::Error) -> Option<i32> {
+    error.as_database_error().and_then(DatabaseError::code)?.parse().ok()
+}
+
+fn violation(error: &sqlx::Error) -> Option<Violation> {
+    match code(error)? {
+        libsqlite3_sys::SQLITE_CONSTRAINT_PRIMARYKEY => Some(Violation::PrimaryKey),
+        libsqlite3_sys::SQLITE_CONSTRAINT_UNIQUE => Some(Violation::Unique),
+        // `ON DELETE RESTRICT` is a trigger inside SQLite, and we have no others.
+        libsqlite3_sys::SQLITE_CONSTRAINT_FOREIGNKEY | libsqlite3_sys::SQLITE_CONSTRAINT_TRIGGER => {
+            Some(Violation::ForeignKey)
+        }
+        _ => None,
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        match code(&error) {
+            // The second: the disk has no room for the index of the WAL, which is mapped, so written ahead.
+            Some(libsqlite3_sys::SQLITE_FULL | libsqlite3_sys::SQLITE_IOERR_SHMSIZE) => Self::NoSpace,
+            _ => Self::Database(error),
+        }
+    }
+}
+
+fn missing(kind: &'static str, id: &str) -> StoreError {
+    StoreError::NotFound { kind, id: id.to_owned() }
+}
+
+/// An insert whose id may be taken.
+fn taken(error: sqlx::Error, kind: &'static str, id: &str) -> StoreError {
+    match violation(&error) {
+        Some(Violation::PrimaryKey | Violation::Unique) => StoreError::AlreadyExists { kind, id: id.to_owned() },
+        Some(Violation::ForeignKey) | None => error.into(),
+    }
+}
+
+/// Whether a compare-and-swap found what it expected; if not, whether there is anything at all.
+async fn changed(
+    conn: &mut SqliteConnection,
+    rows: u64,
+    exists: &'static str,
+    kind: &'static str,
+    id: &str,
+) -> Result<()> {
+    if rows > 0 {
+        return Ok(());
+    }
+    match sqlx::query(exists).bind(id).fetch_optional(conn).await? {
+        Some(_) => Err(StoreError::Conflict { kind, id: id.to_owned() }),
+        None => Err(missing(kind, id)),
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn begin_epoch(&self) -> Result<u64> {
+        write!(self, |tx| {
+            let epoch: i64 = sqlx::query_scalar(NEXT_EPOCH).fetch_one(&mut *tx).await?;
+            epoch.unsigned_abs()
+        })
+    }
+
+    async fn put_project(&self, project: &Project) -> Result<()> {
+        write!(self, |tx| projects::insert(&mut tx, project).await?)
+    }
+
+    async fn project(&self, id: &ProjectId) -> Result<Option<Project>> {
+        projects::get(&self.readers, id).await
+    }
+
+    async fn projects(&self, page: &Page) -> Result<Vec<Project>> {
+        projects::list(&self.readers, page).await
+    }
+
+    async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()> {
+        write!(self, |tx| {
+            threads::insert(&mut tx, thread).await?;
+            if let Some(lease) = lease {
+                leases::insert(&mut tx, lease).await?;
+            }
+            terminals::insert(&mut tx, terminal).await?;
+        })
+    }
+
+    async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
+        threads::get(&self.readers, id).await
+    }
+
+    async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>> {
+        threads::list(&self.readers, project, page).await
+    }
+
+    async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()> {
+        write!(self, |tx| threads::touch(&mut tx, id, at).await?)
+    }
+
+    async fn delete_thread(&self, id: &ThreadId) -> Result<()> {
+        write!(self, |tx| threads::delete(&mut tx, id).await?)
+    }
+
+    async fn put_terminal(&self, terminal: &Terminal) -> Result<()> {
+        write!(self, |tx| terminals::insert(&mut tx, terminal).await?)
+    }
+
+    async fn terminal(&self, id: &TerminalId) -> Result<Option<Terminal>> {
+        terminals::get(&self.readers, id).await
+    }
+
+    async fn terminal_named(&self, thread: &ThreadId, name: &str) -> Result<Option<Terminal>> {
+        terminals::get_named(&self.readers, thread, name).await
+    }
+
+    async fn terminals_of_thread(&self, thread: &ThreadId) -> Result<Vec<Terminal>> {
+        terminals::of_thread(&self.readers, thread).await
+    }
+
+    async fn terminals_of_lease(&self, lease: &LeaseId) -> Result<Vec<Terminal>> {
+        terminals::of_lease(&self.readers, lease).await
+    }
+
+    async fn terminals(&self, page: &Page) -> Result<Vec<Terminal>> {
+        terminals::list(&self.readers, page).await
+    }
+
+    async fn replace_terminal(&self, before: &Terminal, after: &Terminal) -> Result<()> {
+        write!(self, |tx| terminals::replace(&mut tx, before, after).await?)
+    }
+
+    async fn delete_terminal(&self, id: &TerminalId) -> Result<()> {
+        write!(self, |tx| terminals::delete(&mut tx, id).await?)
+    }
+
+    async fn states(&self, terminal: &TerminalId) -> Result<Vec<KeptState>> {
+        terminals::states(&self.readers, terminal).await
+    }
+
+    async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>> {
+        terminals::state_at(&self.readers, terminal, version).await
+    }
+
+    async fn put_lease(&self, lease: &Lease) -> Result<()> {
+        write!(self, |tx| leases::insert(&mut tx, lease).await?)
+    }
+
+    async fn lease(&self, id: &LeaseId) -> Result<Option<Lease>> {
+        leases::get(&self.readers, id).await
+    }
+
+    async fn leases(&self, provider: Option<&ProviderName>, page: &Page) -> Result<Vec<Lease>> {
+        leases::list(&self.readers, provider, page).await
+    }
+
+    async fn lease_of_instance(&self, instance: &InstanceId) -> Result<Option<Lease>> {
+        leases::of_instance(&self.readers, instance).await
+    }
+
+    async fn replace_lease(
+        &self,
+        before: &Lease,
+        after: &Lease,
+        event: &LeaseEvent,
+        instance: &InstanceChange,
+    ) -> Result<()> {
+        write!(self, |tx| leases::replace(&mut tx, before, after, event, instance).await?)
+    }
+
+    async fn lease_events(&self, lease: &LeaseId, after_version: u64, limit: u32) -> Result<Vec<LeaseEvent>> {
+        leases::events(&self.readers, lease, after_version, limit).await
+    }
+
+    async fn delete_lease(&self, id: &LeaseId) -> Result<()> {
+        write!(self, |tx| leases::delete(&mut tx, id).await?)
+    }
+
+    async fn instance(&self, id: &InstanceId) -> Result<Option<Instance>> {
+        leases::instance(&self.readers, id).await
+    }
+
+    async fn live_instances(&self) -> Result<Vec<Instance>> {
+        leases::live_instances(&self.readers).await
+    }
+
+    async fn open_session(&self, session: &Session) -> Result<()> {
+        write!(self, |tx| sessions::open(&mut tx, session).await?)
+    }
+
+    async fn session(&self, id: &SessionId) -> Result<Option<Session>> {
+        sessions::get(&self.readers, id).await
+    }
+
+    async fn live_session(&self, terminal: &TerminalId) -> Result<Option<Session>> {
+        sessions::get_live(&self.readers, terminal).await
+    }
+
+    async fn newest_session(&self, thread: &ThreadId) -> Result<Option<Session>> {
+        sessions::newest(&self.readers, thread).await
+    }
+
+    async fn live_sessions(&self) -> Result<Vec<Session>> {
+        sessions::list_live(&self.readers).await
+    }
+
+    async fn live_sessions_of_lease(&self, lease: &LeaseId) -> Result<Vec<Session>> {
+        sessions::live_of_lease(&self.readers, lease).await
+    }
+
+    async fn sessions(&self, page: &Page) -> Result<Vec<Session>> {
+        sessions::list(&self.readers, page).await
+    }
+
+    async fn replace_session(&self, before: &Session, after: &Session) -> Result<()> {
+        write!(self, |tx| sessions::replace(&mut tx, before, after).await?)
+    }
+
+    async fn put_command(&self, command: &Command) -> Result<()> {
+        write!(self, |tx| commands::insert(&mut tx, command).await?)
+    }
+
+    async fn save_commands(&self, commands: &[Command]) -> Result<()> {
+        if commands.is_empty() {
+            return Ok(());
+        }
+        write!(self, |tx| commands::save(&mut tx, commands).await?)
+    }
+
+    async fn command(&self, id: &CommandId) -> Result<Option<Command>> {
+        commands::get(&self.readers, id).await
+    }
+
+    async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>> {
+        commands::of_thread(&self.readers, thread, page).await
+    }
+
+    async fn open_commands(&self) -> Result<Vec<Command>> {
+        commands::open(&self.readers).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sqlx::{AssertSqlSafe, Row};
+
+    /// With a hundred thousand threads a scan would be what everybody waits for. How SQLite goes about a statement
+    /// depends on the schema alone as long as nobody runs `ANALYZE`.
+    #[tokio::test]
+    async fn no_statement_scans_a_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("stead.db")).await.unwrap();
+        let mut plans = 0;
+        for (name, sql) in [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL]
+            .into_iter()
+            .flatten()
+        {
+            let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
+            let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();
+            for step in steps.iter().map(|row| row.get::<String, _>("detail")) {
+                let allowed = step == "SCAN CONSTANT ROW";
+                assert!(!step.contains("SCAN") || allowed, "{name} scans: {step}\n{sql}");
+                // Lists are read in the order of an index: a page costs what is on it.
+                assert!(!step.contains("TEMP B-TREE"), "{name} sorts: {step}\n{sql}");
+                plans += 1;
+            }
+        }
+        assert!(plans > 40, "only {plans} steps were explained");
+    }
+}

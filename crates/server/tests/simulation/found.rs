@@ -1,0 +1,358 @@
+//! What the schedules have found, each told once more in a few lines, whatever the seeds will be.
+
+use std::sync::Arc;
+use std::time::Duration;
+use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ThreadId};
+use stead_model::lease::{Desired, Observed, Seen};
+use stead_model::proto::Status;
+use stead_model::session::{Policy, Session};
+use stead_server::Error;
+use stead_server::clock::Clock;
+use stead_server::lease::Force;
+use stead_server::pace::Pace;
+use stead_server::provider::fake::{Call, Fake, Mischief, Shells};
+use stead_server::provider::{Handle, Providers, Trouble};
+use stead_server::stead::{Execute, Executed, NewThread, Parts, Sandbox, Settings, Stead, Where};
+use stead_server::store::{MemoryStore, Page, Store};
+
+use crate::world::Wall;
+
+/// What outlives servers.
+struct Rig {
+    fake: Fake,
+    store: MemoryStore,
+    clock: Arc<Wall>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(|fake| fake)
+    }
+
+    fn with(make: impl FnOnce(Fake) -> Fake) -> Self {
+        let fake = Fake::new(ProviderName::parse("toy").unwrap(), Shells::Toy);
+        Self { fake: make(fake), store: MemoryStore::default(), clock: Arc::default() }
+    }
+
+    /// What one server does; it is killed at the end.
+    fn live(&self, life: impl AsyncFnOnce(Stead)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let provider = ProviderName::parse("toy").unwrap();
+            let settings =
+                Settings { default_provider: provider, treatments: [].into(), reap_every: Duration::from_hours(1000) };
+            let providers = Providers::new([Arc::new(self.fake.clone()) as _]);
+            // Everybody gets a turn at every call.
+            let store = self.store.paced(Pace::new(|| 1));
+            let mut parts = Parts::new(Arc::new(store), providers, settings);
+            self.clock.start();
+            parts.clock = Arc::clone(&self.clock) as _;
+            life(Stead::start(parts).await.unwrap().0).await;
+            self.clock.halt();
+        });
+    }
+
+    fn the_instance(&self) -> InstanceId {
+        let truth = self.fake.truth();
+        assert_eq!(truth.len(), 1, "{truth:?}");
+        truth[0].0.instance.clone()
+    }
+}
+
+fn thread(name: &str) -> ThreadId {
+    ThreadId::parse(name).unwrap()
+}
+
+async fn sandbox(stead: &Stead, name: &str) -> Result<Sandbox, Error> {
+    stead.get_sandbox(Where::thread(thread(name))).await
+}
+
+async fn run(stead: &Stead, name: &str, text: &str) -> Executed {
+    sandbox(stead, name).await.unwrap().run(Execute::new(text)).await.unwrap()
+}
+
+async fn run_as(stead: &Stead, id: &str, text: &str) -> Result<Executed, Error> {
+    let id = Some(CommandId::parse(id).unwrap());
+    sandbox(stead, "a").await?.run(Execute { id, ..Execute::new(text) }).await
+}
+
+async fn share(stead: &Stead, name: &str, with: &str) {
+    let new = NewThread { id: Some(thread(name)), share_with: Some(thread(with)), ..NewThread::default() };
+    stead.create_thread(new).await.unwrap();
+}
+
+#[test]
+fn pausing_what_has_no_instance_makes_none() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        stead.create_thread(NewThread { id: Some(thread("a")), ..NewThread::default() }).await.unwrap();
+        let ready = stead.pause(&thread("a"), Force::No).await.unwrap();
+        assert_eq!((ready.lease.observed, rig.fake.truth().len()), (Observed::None, 0));
+    });
+}
+
+#[test]
+fn a_sandbox_can_be_had_after_a_destroy_that_failed() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "cd /x").await;
+        let before = rig.the_instance();
+        rig.fake.next(Call::Destroy, Mischief::FailBefore);
+        assert_eq!(stead.destroy(&thread("a"), Force::No).await.unwrap_err().code(), "provider_error");
+        assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/x\n");
+        assert_ne!(rig.the_instance(), before, "what was to be destroyed is not had back");
+    });
+}
+
+#[test]
+fn a_provider_that_never_connects_is_not_waited_for_for_ever() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        rig.fake.next(Call::Access, Mischief::Hang);
+        let got = tokio::time::timeout(Duration::from_mins(10), sandbox(&stead, "a")).await;
+        got.expect("an answer").expect("the second attempt works");
+    });
+}
+
+#[test]
+fn a_command_is_not_run_again_under_its_id_on_another_instance() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run_as(&stead, "once", "export A=1").await.unwrap();
+        rig.fake.kill(&rig.the_instance());
+        let again = run_as(&stead, "once", "export A=1").await.unwrap();
+        assert_eq!((again.command.status, again.exit_code()), (Status::Exited, Some(0)));
+    });
+    rig.live(async |stead| {
+        run_as(&stead, "once", "export A=1").await.unwrap();
+        assert_eq!(rig.fake.executions(&CommandId::parse("once").unwrap()), 1);
+        drop(stead);
+    });
+}
+
+#[test]
+fn an_ended_command_stays_so_when_it_is_asked_for_again_in_vain() {
+    // Its instance dies at one moment or another of being asked.
+    for moment in 0..40 {
+        let rig = Rig::with(Fake::durable);
+        rig.live(async |stead| {
+            run_as(&stead, "once", "exit 3").await.unwrap();
+            for _ in 0..3 {
+                rig.fake.next(Call::Create, Mischief::Refuse(Trouble::Exhausted));
+            }
+            let again = {
+                let stead = stead.clone();
+                tokio::spawn(async move { run_as(&stead, "once", "exit 3").await.map(drop) })
+            };
+            for _ in 0..moment {
+                tokio::task::yield_now().await;
+            }
+            rig.fake.kill(&rig.the_instance());
+            let _ = again.await.unwrap();
+            stead.stop().await;
+            let row = rig.store.command(&CommandId::parse("once").unwrap()).await.unwrap().unwrap();
+            assert_eq!(row.status, Status::Exited, "killed after {moment} turns");
+        });
+    }
+}
+
+#[test]
+fn an_answered_command_has_ended_for_the_next_server_too() {
+    let rig = Rig::new();
+    rig.live(async |stead| drop(run_as(&stead, "done", "exit 3").await.unwrap()));
+    rig.live(async |_| {
+        let row = rig.store.command(&CommandId::parse("done").unwrap()).await.unwrap().unwrap();
+        assert_eq!((row.status, row.ending.and_then(|ending| ending.exit_code)), (Status::Exited, Some(3)));
+    });
+}
+
+#[test]
+fn what_was_gone_and_is_there_again_is_an_orphan() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "cd /x").await;
+        let (before, lease) = (rig.the_instance(), stead.thread(&thread("a")).await.unwrap().lease);
+        rig.clock.jump(10_000);
+        rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
+        assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Stopped);
+        rig.clock.jump(10_000);
+        assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Stopped, "its instance has ended");
+        assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/x\n");
+        let orphans = stead.orphans().await.unwrap();
+        assert_eq!(orphans.iter().map(|orphan| &orphan.handle.instance).collect::<Vec<_>>(), [&before]);
+        assert_eq!(rig.store.live_instances().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn of_two_who_share_a_lease_and_are_deleted_at_once_nothing_stays() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "pwd").await;
+        share(&stead, "b", "a").await;
+        run(&stead, "b", "pwd").await;
+        let (a, b) = (thread("a"), thread("b"));
+        let (one, other) = tokio::join!(stead.delete_thread(&a), stead.delete_thread(&b));
+        one.and(other).unwrap();
+        assert_eq!(rig.store.leases(None, &Page::all()).await.unwrap(), []);
+        assert_eq!(rig.fake.truth(), []);
+    });
+}
+
+#[test]
+fn a_lease_is_not_put_to_sleep_under_a_session_whose_use_only_its_seat_knows() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        let soon = Policy { idle_timeout: Duration::from_mins(1), ..Policy::default() };
+        let new = |name: &str, with: Option<&str>| NewThread {
+            id: Some(thread(name)),
+            share_with: with.map(thread),
+            policy: soon,
+            ..NewThread::default()
+        };
+        stead.create_thread(new("busy", None)).await.unwrap();
+        stead.create_thread(new("idle", Some("busy"))).await.unwrap();
+        run(&stead, "busy", "pwd").await;
+        // The newest session is judged first.
+        rig.clock.jump(1);
+        run(&stead, "idle", "pwd").await;
+        rig.clock.jump(50_000);
+        run(&stead, "busy", "pwd").await;
+        rig.clock.jump(50_000);
+        let reaped = stead.reap().await.unwrap();
+        assert_eq!(reaped.closed.len(), 1);
+        let lease = stead.thread(&thread("busy")).await.unwrap().lease;
+        assert_eq!(stead.lease(&lease).await.unwrap().lease.desired, Desired::Running);
+    });
+}
+
+#[test]
+fn an_adopted_lease_tells_what_it_is_from_its_first_event_on() {
+    let rig = Rig::new();
+    let lost = Handle {
+        instance: InstanceId::parse("inst-lost").unwrap(),
+        lease: LeaseId::parse("lease-lost").unwrap(),
+        workspace: "w".into(),
+        reference: "r".into(),
+    };
+    rig.fake.abandon(lost.clone());
+    rig.live(async |stead| {
+        stead.adopt(&lost.instance).await.unwrap();
+        let events = rig.store.lease_events(&lost.lease, 0, 10).await.unwrap();
+        let told: Vec<_> = events.iter().map(|event| event.payload.contains("\"observed\":")).collect();
+        assert_eq!(told, [true, true]);
+    });
+}
+
+/// The journal of a durable provider may be ahead of the store, and must not undo what is restored.
+#[test]
+fn a_state_is_restored_over_a_journal_that_knows_more_than_the_store() {
+    let rig = Rig::with(Fake::durable);
+    rig.live(async |stead| {
+        for _ in 0..9 {
+            rig.fake.next(Call::Capture, Mischief::Delay(Duration::from_millis(1)));
+        }
+        run(&stead, "a", "cd /late").await;
+    });
+    rig.fake.behave();
+    rig.live(async |stead| {
+        let terminal = stead.thread(&thread("a")).await.unwrap().default_terminal;
+        let restored = stead.restore(&terminal, 0).await.unwrap();
+        assert!(restored.version > 1, "the version after the one that was answered: {restored:?}");
+        assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/workspace\n");
+    });
+}
+
+/// Who opens a terminal and fails half way has made the seat before stale.
+#[test]
+fn a_terminal_that_could_not_be_opened_again_keeps_its_state_all_the_same() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "cd /x").await;
+        rig.fake.next(Call::Run, Mischief::FailBefore);
+        // Twice: an opening that breaks is tried once more.
+        rig.fake.next(Call::Capture, Mischief::FailBefore);
+        rig.fake.next(Call::Capture, Mischief::FailBefore);
+        let broken = sandbox(&stead, "a").await.unwrap().run(Execute::new("pwd")).await;
+        assert!(broken.is_err(), "{broken:?}");
+        let after = run(&stead, "a", "cd /y").await;
+        assert_eq!(after.command.ending.unwrap().warnings, []);
+    });
+}
+
+#[test]
+fn a_session_that_was_used_until_its_server_stopped_is_not_idle_for_the_next() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "pwd").await;
+        rig.clock.jump(3_000_000);
+        run(&stead, "a", "pwd").await;
+        stead.stop().await;
+    });
+    rig.clock.jump(3_000_000);
+    rig.live(async |stead| assert_eq!(stead.reap().await.unwrap().closed, []));
+}
+
+/// What an instance that was given up has still to say is not taken for the terminal's state.
+#[test]
+fn late_commands_of_an_instance_that_was_given_up_do_not_overwrite_what_was_answered_since() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "cd /first").await;
+        let lease = stead.thread(&thread("a")).await.unwrap().lease;
+        let slow = |text: &'static str| {
+            rig.fake.next(Call::Run, Mischief::Delay(Duration::from_secs(5)));
+            let stead = stead.clone();
+            tokio::spawn(async move { run(&stead, "a", text).await })
+        };
+        let late = [slow("cd /late"), slow("cd /later")];
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
+        assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Stopped);
+        run(&stead, "a", "cd /new").await;
+        for late in late {
+            let warnings = late.await.unwrap().command.ending.unwrap().warnings;
+            assert_eq!(warnings.iter().map(|warning| warning.code.as_str()).collect::<Vec<_>>(), ["state_not_stored"]);
+        }
+        for (handle, _) in rig.fake.truth() {
+            rig.fake.kill(&handle.instance);
+        }
+        assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/new\n");
+    });
+}
+
+/// The reaper, or somebody who shares the lease, can't know that we are coming.
+#[test]
+fn a_sandbox_is_had_although_its_instance_goes_while_it_is_opened() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        rig.fake.next(Call::Capture, Mischief::FailBefore);
+        sandbox(&stead, "a").await.unwrap();
+    });
+}
+
+#[test]
+fn resuming_gives_no_more_time_to_a_session_whose_time_is_over() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        let first = sandbox(&stead, "a").await.unwrap().session().await.unwrap();
+        stead.pause(&thread("a"), Force::No).await.unwrap();
+        rig.clock.jump(3_600_001);
+        stead.resume(&thread("a")).await.unwrap();
+        assert_ne!(sandbox(&stead, "a").await.unwrap().session().await.unwrap().id, first.id);
+    });
+}
+
+#[test]
+fn a_session_is_used_until_its_last_moment_and_no_longer() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        let session = async || -> Session { sandbox(&stead, "a").await.unwrap().session().await.unwrap() };
+        let first = session().await;
+        rig.clock.jump(3_600_000);
+        assert_eq!(session().await.id, first.id);
+        rig.clock.jump(3_600_001);
+        assert_ne!(session().await.id, first.id);
+        assert!(rig.clock.now() > first.started_at);
+    });
+}

@@ -1,0 +1,285 @@
+//! What holds of the store and of the provider's truth after every step, whatever went wrong in it.
+
+use crate::op::{Answer, Op};
+use crate::world::World;
+use std::collections::{BTreeMap, BTreeSet};
+use stead_model::clock::Timestamp;
+use stead_model::ids::{CommandId, LeaseId, SessionId, ThreadId};
+use stead_model::lease::{Lease, Observed};
+use stead_model::session::{CloseReason, Session};
+use stead_model::thread::Instance;
+use stead_server::lease::Force;
+use stead_server::store::{LeaseEvent, Page, Store};
+
+/// What is remembered from step to step.
+#[derive(Debug, Default)]
+pub(crate) struct Law {
+    /// The version up to which a lease's events have been read.
+    read: BTreeMap<LeaseId, u64>,
+    live: BTreeSet<SessionId>,
+    ended: BTreeSet<SessionId>,
+    /// How commands ended, as whoever asked for them was told.
+    ran: BTreeMap<CommandId, Option<i32>>,
+    uses: BTreeMap<SessionId, Use>,
+    /// Commands that went with their thread: who sends one again sends it to another terminal.
+    excused: BTreeSet<CommandId>,
+    overlapped: bool,
+    ever_overlapped: bool,
+    /// Sessions whose time was over when the step began.
+    over: BTreeSet<SessionId>,
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct Use {
+    /// Certainly not used before this, as far as a living server knows.
+    surely: Timestamp,
+    /// Certainly not used after this.
+    at_most: Timestamp,
+}
+
+pub(crate) type Done = (Op, Answer);
+
+impl Law {
+    pub(crate) async fn begin(&mut self, world: &World) {
+        let now = world.now();
+        self.over.clear();
+        self.overlapped = false;
+        for session in world.store.live_sessions().await.unwrap() {
+            let known = self.uses.get(&session.id).copied().unwrap_or_default();
+            let used = session.last_active_at.max(known.at_most);
+            if (Session { last_active_at: used, ..session.clone() }).expiry(now).is_some() {
+                self.over.insert(session.id);
+            }
+        }
+    }
+
+    /// A command that was said to have ended so has, whoever is asked later.
+    pub(crate) async fn answered(&self, world: &World) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (id, code) in self.ran.iter().filter(|(id, _)| !self.excused.contains(*id)) {
+            let Some(row) = world.store.command(id).await.unwrap() else { continue };
+            // One that a new server couldn't ask about is open: nothing wrong is said of it.
+            if row.status.is_final() && row.ending.as_ref().and_then(|ending| ending.exit_code) != *code {
+                wrong.push(format!("{id} was answered with {code:?}, and is {:?} {:?}", row.status, row.ending));
+            }
+        }
+        wrong
+    }
+
+    /// Two servers don't know of each other's uses: what one only noted doesn't count for the other.
+    pub(crate) fn overlap(&mut self) {
+        self.overlapped = true;
+        self.ever_overlapped = true;
+    }
+
+    pub(crate) fn ever_overlapped(&self) -> bool {
+        self.ever_overlapped
+    }
+
+    pub(crate) fn excuse(&mut self, commands: impl IntoIterator<Item = CommandId>) {
+        self.excused.extend(commands);
+    }
+
+    /// A server died: what it had only noted is forgotten.
+    pub(crate) fn forget(&mut self) {
+        for known in self.uses.values_mut() {
+            known.surely = Timestamp(0);
+        }
+    }
+
+    pub(crate) async fn check(&mut self, world: &World, began: Timestamp, done: &[Done]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let leases = world.store.leases(None, &Page::all()).await.unwrap();
+        let live = world.store.live_instances().await.unwrap();
+        let sessions = self.sessions_of_now(world).await;
+        for lease in &leases {
+            let events = self.events(world, lease, &mut wrong).await;
+            let live: Vec<_> = live.iter().filter(|instance| instance.lease == lease.id).collect();
+            wrong.extend(one_lease(lease, &live));
+            for event in &events {
+                wrong.extend(one_event(event));
+                wrong.extend(under_others(lease, event, &sessions, done));
+            }
+        }
+        wrong.extend(self.sessions(world, &sessions, began, done));
+        for (_, answer) in done {
+            if let Answer::Ran(ran) = answer {
+                self.ran.insert(ran.id.clone(), ran.code);
+            }
+        }
+        wrong.extend(truth(world, &leases));
+        wrong.extend(executions(world, done, &self.excused));
+        wrong
+    }
+
+    /// The events since the last step, without holes, the last of which tells what the row tells.
+    async fn events(&mut self, world: &World, lease: &Lease, wrong: &mut Vec<String>) -> Vec<LeaseEvent> {
+        let read = self.read.entry(lease.id.clone()).or_default();
+        if lease.version < *read {
+            // Deleted and made again.
+            *read = 0;
+        }
+        let events = world.store.lease_events(&lease.id, *read, u32::MAX).await.unwrap();
+        let versions: Vec<_> = events.iter().map(|event| event.version).collect();
+        if versions != (*read + 1..=lease.version).collect::<Vec<_>>() {
+            wrong.push(format!("{} is at version {}, with events {versions:?}", lease.id, lease.version));
+        }
+        *read = lease.version;
+        if let Some(last) = events.last() {
+            let (desired, observed) = (lease.desired.as_str(), lease.observed.as_str());
+            let told = [format!("\"desired\":\"{desired}\""), format!("\"observed\":\"{observed}\"")];
+            if !told.iter().all(|told| last.payload.contains(told)) {
+                wrong.push(format!("{}: its last event tells {}, its row {lease:?}", lease.id, last.payload));
+            }
+        }
+        events
+    }
+
+    /// Those that live, and those that have ended since the last step.
+    async fn sessions_of_now(&mut self, world: &World) -> Vec<Session> {
+        let mut sessions = world.store.live_sessions().await.unwrap();
+        let live: BTreeSet<_> = sessions.iter().map(|session| session.id.clone()).collect();
+        for gone in self.live.difference(&live) {
+            sessions.extend(world.store.session(gone).await.unwrap());
+        }
+        self.live = live;
+        sessions
+    }
+
+    fn sessions(&mut self, world: &World, sessions: &[Session], began: Timestamp, done: &[Done]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut live: BTreeSet<_> = BTreeSet::new();
+        let now = world.now();
+        for (op, answer) in done {
+            // What is told again is told of the session that it ran in.
+            let (Op::Run(..), Answer::Ran(ran)) = (op, answer) else { continue };
+            let Some(id) = &ran.session else { continue };
+            if self.over.contains(id) {
+                wrong.push(format!("{} ran in {id}, whose time was over", ran.id));
+            }
+            if !self.overlapped {
+                self.uses.entry(id.clone()).or_default().surely = began;
+            }
+        }
+        for session in sessions {
+            if session.status.is_live() == session.ended.is_some() {
+                wrong.push(format!("{} is {} and ended {:?}", session.id, session.status, session.ended));
+            }
+            if session.status.is_live() {
+                if self.ended.contains(&session.id) {
+                    wrong.push(format!("{} had ended, and lives again", session.id));
+                }
+                if !live.insert(&session.terminal) {
+                    wrong.push(format!("two live sessions on {}", session.terminal));
+                }
+                if done.iter().any(|(op, _)| touches(op, session)) {
+                    self.uses.entry(session.id.clone()).or_default().at_most = now;
+                }
+                continue;
+            }
+            self.ended.insert(session.id.clone());
+            let used = self.uses.get(&session.id).copied().unwrap_or_default().surely;
+            wrong.extend(ended(session, used, done));
+        }
+        wrong
+    }
+}
+
+/// Anything that names its thread, and what wakes the lease that it shares.
+fn touches(op: &Op, session: &Session) -> bool {
+    op.thread() == Some(&session.thread) || matches!(op, Op::Resume(_))
+}
+
+fn one_lease(lease: &Lease, live: &[&Instance]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    if lease.instance.is_some() == (lease.observed == Observed::None) {
+        wrong.push(format!("{} is {} with instance {:?}", lease.id, lease.observed, lease.instance));
+    }
+    let live: Vec<_> = live.iter().map(|instance| &instance.id).collect();
+    let expected = lease.instance.iter().filter(|_| lease.observed != Observed::Stopped);
+    if live != expected.collect::<Vec<_>>() {
+        wrong.push(format!("{} is {} with {:?}, and {live:?} live", lease.id, lease.observed, lease.instance));
+    }
+    wrong
+}
+
+/// Looking wakes nothing, pausing makes nothing.
+fn one_event(event: &LeaseEvent) -> Option<String> {
+    let only_looks = matches!(event.source.as_str(), "read.status" | "recovery");
+    let only_ends = only_looks || matches!(event.source.as_str(), "user_pause" | "idle_reaper" | "exit");
+    let makes = matches!(event.kind.as_str(), "instance.creating" | "instance.created" | "instance.resumed");
+    let wants = matches!(event.kind.as_str(), "intent.ensure_running" | "intent.pause" | "instance.paused");
+    let wrong = (only_ends && makes) || (only_looks && wants);
+    wrong.then(|| format!("`{}` of {} came of `{}`", event.kind, event.lease, event.source))
+}
+
+fn forced(op: &Op) -> Option<&ThreadId> {
+    match op {
+        Op::Pause(thread, Force::Yes) | Op::Destroy(thread, Force::Yes) | Op::Delete(thread) => Some(thread),
+        _ => None,
+    }
+}
+
+fn asked(op: &Op) -> Option<&ThreadId> {
+    match op {
+        Op::Pause(thread, _) | Op::Destroy(thread, _) | Op::Delete(thread) => Some(thread),
+        _ => None,
+    }
+}
+
+/// Nobody loses their instance to somebody else who didn't insist.
+fn under_others(lease: &Lease, event: &LeaseEvent, sessions: &[Session], done: &[Done]) -> Option<String> {
+    let ends = matches!(event.kind.as_str(), "intent.pause" | "intent.destroy");
+    let polite = matches!(event.source.as_str(), "user_pause" | "idle_reaper" | "api");
+    if !ends || !polite || done.iter().any(|(op, _)| forced(op).is_some()) {
+        return None;
+    }
+    let theirs = |session: &&Session| {
+        let there = session.started_at < event.at && session.ended.is_none_or(|(at, _)| at > event.at);
+        let known = session.last_active_at <= event.at && session.expiry(event.at).is_none();
+        let own = event.source != "idle_reaper" && done.iter().any(|(op, _)| asked(op) == Some(&session.thread));
+        session.lease == lease.id && there && known && !own
+    };
+    let other = sessions.iter().find(theirs)?;
+    Some(format!("`{}` by `{}` of {} at {} under {other:?}", event.kind, event.source, lease.id, event.at.0))
+}
+
+/// A session that has ended had a reason to.
+fn ended(session: &Session, used: Timestamp, done: &[Done]) -> Option<String> {
+    let (at, reason) = session.ended?;
+    let known = Session { last_active_at: session.last_active_at.max(used), ..session.clone() };
+    let early = match reason {
+        CloseReason::Expired => at.since(session.started_at) <= session.policy.max_duration,
+        CloseReason::IdleTimeout => at.since(known.last_active_at) <= session.policy.idle_timeout,
+        CloseReason::Destroyed => {
+            let own = done.iter().any(|(op, _)| asked(op) == Some(&session.thread) || forced(op).is_some());
+            !own && known.expiry(at).is_none()
+        }
+        CloseReason::Superseded | CloseReason::ServerRestart | CloseReason::Closed | CloseReason::RuntimeLost => false,
+    };
+    early.then(|| format!("closed early, used at {}: {session:?}", used.0))
+}
+
+/// Every instance that there is belongs to a lease that says so, or was hidden from us by the provider itself.
+fn truth(world: &World, leases: &[Lease]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (handle, _) in world.fake.truth() {
+        let known = leases.iter().any(|lease| lease.instance.as_ref() == Some(&handle.instance));
+        if !known && !world.abandoned.contains(&handle.instance) && !world.fake.has_denied(&handle.instance) {
+            wrong.push(format!("nobody knows {} of {}", handle.instance, handle.lease));
+        }
+    }
+    wrong
+}
+
+fn executions(world: &World, done: &[Done], excused: &BTreeSet<CommandId>) -> Vec<String> {
+    let twice = world.fake.repeated().into_iter().filter(|id| !excused.contains(id));
+    let mut wrong: Vec<_> = twice.map(|id| format!("{id} was carried out more than once")).collect();
+    for (_, answer) in done {
+        let Answer::Ran(ran) = answer else { continue };
+        if ran.code.is_some() && world.fake.executions(&ran.id) == 0 {
+            wrong.push(format!("{} is said to have ended with {:?}, and was never carried out", ran.id, ran.code));
+        }
+    }
+    wrong
+}

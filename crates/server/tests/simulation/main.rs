@@ -1,0 +1,111 @@
+//! Leases and sessions under everything that can happen to them: thousands of schedules, each made of its seed alone.
+//!
+//! ```text
+//! seed ──► plan: requests at once, blows, lies, jumps of the clock, crashes ──► Stead over a store in memory, on a toy
+//!     └──► interleaving: whose turn it is at every call of store and provider     provider, in time that costs nothing
+//!                                             after each step: the law of the store, the memory of every terminal
+//! ```
+//!
+//! `STEAD_SEED=n` runs one schedule and prints what happened; `STEAD_STRESS=quick` runs an eighth of them, a number so
+//! many times as many.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::wildcard_enum_match_arm,
+    reason = "helpers fail the test they are called from, as tests themselves do"
+)]
+
+mod dice;
+mod found;
+mod law;
+mod memory;
+mod op;
+mod plan;
+mod schedule;
+mod world;
+
+use crate::world::Trace;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Fixed seeds in each of the tests below, of which there are so many that both cores are used.
+const EACH: u64 = 1650;
+
+/// Seeds that nobody has seen.
+const FRESH: u64 = 100;
+
+fn rounds(usual: u64) -> u64 {
+    match std::env::var("STEAD_STRESS").as_deref() {
+        Ok("quick") => usual.div_ceil(8),
+        Ok(factor) => usual * factor.parse::<u64>().unwrap_or(1),
+        Err(_) => usual,
+    }
+}
+
+fn chosen() -> Option<u64> {
+    std::env::var("STEAD_SEED").ok()?.parse().ok()
+}
+
+fn show(seed: u64, outcome: &schedule::Outcome) {
+    println!("seed {seed}");
+    for line in &outcome.trace {
+        println!("{line}");
+    }
+    for line in &outcome.wrong {
+        println!("WRONG: {line}");
+    }
+}
+
+fn sweep(seeds: impl Iterator<Item = u64>) {
+    if chosen().is_some() {
+        return;
+    }
+    for seed in seeds {
+        let outcome = schedule::run(seed, Trace::default());
+        if !outcome.wrong.is_empty() {
+            show(seed, &schedule::run(seed, Trace::new(true)));
+            panic!("seed {seed}: {}\nrun it again with STEAD_SEED={seed}", outcome.wrong.join("\n"));
+        }
+    }
+}
+
+macro_rules! sweeps {
+    ($($name:ident = $nth:literal),* $(,)?) => {
+        $(#[test]
+        fn $name() {
+            let first = $nth * rounds(EACH);
+            sweep(first..first + rounds(EACH));
+        })*
+    };
+}
+
+sweeps!(schedules_0 = 0, schedules_1 = 1, schedules_2 = 2, schedules_3 = 3, schedules_4 = 4, schedules_5 = 5);
+
+#[test]
+fn schedules_that_nobody_has_seen() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let base = u64::try_from(now.as_nanos()).unwrap() % 1_000_000_000_000;
+    println!("seeds from {base} on");
+    sweep((0..rounds(FRESH)).map(|n| base + n));
+}
+
+/// Else a seed that failed would be worth nothing.
+#[test]
+fn a_schedule_repeats_itself() {
+    for seed in [1, 2, 3, 7, 40, 700, 5000, 123_456] {
+        let (one, other) = (schedule::run(seed, Trace::new(true)), schedule::run(seed, Trace::new(true)));
+        let differs = one.trace.iter().zip(&other.trace).find(|(one, other)| one != other);
+        assert!(differs.is_none() && one.trace.len() == other.trace.len(), "seed {seed}: {differs:?}");
+    }
+}
+
+#[test]
+fn the_schedule_of_a_chosen_seed() {
+    if let Some(seed) = chosen() {
+        let outcome = schedule::run(seed, Trace::new(true));
+        show(seed, &outcome);
+        assert!(outcome.wrong.is_empty(), "seed {seed}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Commands.
+
+use crate::rig::*;
+use stead_model::command::{Command, STATUSES, replaces};
+use stead_model::proto::{Ending, Fault, FaultCode, Status, Warning};
+use stead_model::state::Bytes;
+use stead_server::store::Page;
+
+on_every_store![
+    every_field_of_a_command_comes_back,
+    a_taken_command_id_is_refused,
+    a_command_of_no_thread_is_refused,
+    saving_inserts_and_replaces,
+    what_has_ended_is_neither_taken_back_nor_made_unknown,
+    one_of_a_deleted_thread_does_not_hold_up_the_others,
+    saving_nothing_is_fine,
+    open_commands_are_oldest_first,
+    commands_of_a_thread_are_paged_newest_first,
+];
+
+/// With everything that a command can have.
+fn whole(name: &str, status: Status) -> Command {
+    let ending = Ending {
+        signal: Some(9),
+        shell_exited: true,
+        warnings: vec![Warning { code: "w".into(), message: "ä\n".into() }],
+        error: Some(Fault::new(FaultCode::Busy, "broke")),
+        ..Ending::new(status, Some(-1))
+    };
+    Command {
+        session: Some(session_id("1")),
+        instance: Some(instance_id("1")),
+        text: Bytes((0..=255).collect()),
+        status,
+        ending: status.is_final().then_some(ending),
+        stdout_bytes: 1 << 40,
+        stderr_bytes: 3,
+        state_version: 8,
+        started_at: Some(at(11)),
+        ended_at: status.is_final().then_some(at(12)),
+        ..command(name, "a", 10)
+    }
+}
+
+async fn every_field_of_a_command_comes_back(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    for (n, status) in STATUSES.into_iter().enumerate() {
+        let (put, saved) = (whole(&format!("put-{n}"), status), whole(&format!("saved-{n}"), status));
+        store.put_command(&put).await.unwrap();
+        store.save_commands(std::slice::from_ref(&saved)).await.unwrap();
+        assert_eq!(store.command(&put.id).await.unwrap(), Some(put));
+        assert_eq!(store.command(&saved.id).await.unwrap(), Some(saved));
+    }
+    assert_eq!(store.command(&command_id("no")).await.unwrap(), None);
+}
+
+async fn a_taken_command_id_is_refused(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    make_thread(&*store, "b", 1).await;
+    let first = command("1", "a", 1);
+    store.put_command(&first).await.unwrap();
+    for of in ["a", "b"] {
+        assert_refused!(store.put_command(&command("1", of, 2)).await, AlreadyExists, "command", "cmd-1");
+    }
+    assert_eq!(store.command(&first.id).await.unwrap(), Some(first));
+}
+
+async fn a_command_of_no_thread_is_refused(store: Shared) {
+    assert_refused!(store.put_command(&command("1", "a", 1)).await, NotFound, "thread", "thr-a");
+}
+
+async fn saving_inserts_and_replaces(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    store.put_command(&command("1", "a", 1)).await.unwrap();
+    let running = Command { stdout_bytes: 7, ..command("1", "a", 1).become_status(Status::Running).unwrap() };
+    let new = command("2", "a", 2);
+    store.save_commands(&[running.clone(), new.clone()]).await.unwrap();
+    assert_eq!(store.commands_of_thread(&thread_id("a"), &Page::all()).await.unwrap(), [new, running.clone()]);
+    // Twice in one batch: the later one counts.
+    let ended = running.end(Ending::new(Status::Exited, Some(3)), at(9)).unwrap();
+    store.save_commands(&[running, ended.clone()]).await.unwrap();
+    assert_eq!(store.command(&ended.id).await.unwrap(), Some(ended));
+}
+
+async fn what_has_ended_is_neither_taken_back_nor_made_unknown(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    for (n, from) in STATUSES.into_iter().enumerate() {
+        for (m, to) in STATUSES.into_iter().enumerate() {
+            let name = format!("{n}-{m}");
+            let before = whole(&name, from);
+            let after = Command { stdout_bytes: 1, ..whole(&name, to) };
+            store.save_commands(std::slice::from_ref(&before)).await.unwrap();
+            store.save_commands(std::slice::from_ref(&after)).await.unwrap();
+            let expected = if replaces(from, to) { after } else { before };
+            assert_eq!(store.command(&expected.id).await.unwrap(), Some(expected), "{from:?} then {to:?}");
+        }
+    }
+}
+
+async fn one_of_a_deleted_thread_does_not_hold_up_the_others(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    let batch = [command("1", "a", 1), command("2", "gone", 1), command("3", "a", 1)];
+    store.save_commands(&batch).await.unwrap();
+    assert_eq!(store.command(&command_id("2")).await.unwrap(), None);
+    assert_eq!(store.open_commands().await.unwrap(), [batch[0].clone(), batch[2].clone()]);
+}
+
+async fn saving_nothing_is_fine(store: Shared) {
+    store.save_commands(&[]).await.unwrap();
+}
+
+async fn open_commands_are_oldest_first(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    make_thread(&*store, "b", 1).await;
+    let of = |name: &str, thread: &str, now: u64, status| Command { status, ..command(name, thread, now) };
+    let mut batch: Vec<_> =
+        STATUSES.into_iter().enumerate().map(|(n, status)| of(&format!("{n}"), "a", 50, status)).collect();
+    batch.push(of("late", "b", 90, Status::Running));
+    batch.push(of("early", "b", 0, Status::Queued));
+    store.save_commands(&batch).await.unwrap();
+    let open: Vec<_> = store.open_commands().await.unwrap().into_iter().map(|command| command.id.to_string()).collect();
+    assert_eq!(open, ["cmd-early", "cmd-0", "cmd-1", "cmd-late"]);
+}
+
+async fn commands_of_a_thread_are_paged_newest_first(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    make_thread(&*store, "b", 1).await;
+    for (name, of, now) in [("1", "a", 10), ("2", "b", 20), ("3", "a", 30), ("4", "a", 30)] {
+        store.put_command(&command(name, of, now)).await.unwrap();
+    }
+    let ids = |commands: Vec<Command>| commands.into_iter().map(|c| c.id.to_string()).collect::<Vec<_>>();
+    let of_a = thread_id("a");
+    assert_eq!(ids(store.commands_of_thread(&of_a, &first(2)).await.unwrap()), ["cmd-4", "cmd-3"]);
+    let rest = Page { limit: 2, after: Some((at(30), "cmd-3".into())) };
+    assert_eq!(ids(store.commands_of_thread(&of_a, &rest).await.unwrap()), ["cmd-1"]);
+}

@@ -1,0 +1,228 @@
+//! What ran over a directory whose steward is gone, read from its journals without starting another.
+
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use stead_model::frame::Stream;
+use stead_model::ids::ShellId;
+use stead_model::proto::{CommandInfo, Ending, Status};
+use stead_model::record::{MAGIC, Record, Records, StateMark};
+use stead_model::state::{Bytes, ShellState};
+
+#[derive(Debug, thiserror::Error)]
+pub enum PastError {
+    #[error("a steward runs over the directory: ask it")]
+    Alive,
+    #[error("can't read the directory of a steward")]
+    Io(#[from] io::Error),
+}
+
+/// A shell as its journal tells.
+#[derive(Debug)]
+pub struct PastShell {
+    pub shell: ShellId,
+    pub version: u64,
+    pub state: ShellState,
+    /// Those without an end were running or waiting, and are lost or never ran.
+    pub commands: Vec<CommandInfo>,
+}
+
+/// Whether somebody lives over the directory: a keeper or a steward holds its lock. Those who look share it, so that they
+/// don't take each other for one.
+pub fn is_alive(dir: &Path) -> io::Result<bool> {
+    Ok(matches!(take_lock(dir)?, Lock::Held))
+}
+
+/// Reads what is left, and changes nothing. Nobody may start a steward there meanwhile; whoever tries waits.
+pub fn read(dir: &Path) -> Result<Vec<PastShell>, PastError> {
+    let _lock = match take_lock(dir)? {
+        Lock::Held => return Err(PastError::Alive),
+        Lock::Missing => return Ok(Vec::new()),
+        Lock::Ours(lock) => lock,
+    };
+    let place = Place::open(dir)?;
+    let mut keys: Vec<u32> = place.names("journal")?.iter().filter_map(|name| name.parse().ok()).collect();
+    keys.sort_unstable();
+    let mut shells = Vec::new();
+    for key in keys {
+        shells.extend(shell(&place, key)?);
+    }
+    Ok(shells)
+}
+
+enum Lock {
+    Held,
+    Missing,
+    Ours(OwnedFd),
+}
+
+fn take_lock(dir: &Path) -> io::Result<Lock> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let lock = match rustix::fs::open(dir.join("lock"), flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Lock::Missing),
+        lock => lock?,
+    };
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(Lock::Ours(lock)),
+        Err(Errno::WOULDBLOCK) => Ok(Lock::Held),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A steward's directory as whoever was inside may have left it: nothing in it is opened through a link, and nothing but
+/// plain files of a sensible size is read.
+struct Place(OwnedFd);
+
+/// A log file is closed at 8 MiB, a state is a few hundred KiB.
+const MOST_READ: u64 = 64 << 20;
+
+impl Place {
+    fn open(dir: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(dir, flags, Mode::empty())?))
+    }
+
+    fn at(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        loop {
+            match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                opened => return Ok(opened?),
+            }
+        }
+    }
+
+    fn names(&self, path: &str) -> io::Result<Vec<String>> {
+        let dir = match self.at(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            dir => dir?,
+        };
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&dir)? {
+            names.extend(entry?.file_name().to_str().map(str::to_owned));
+        }
+        Ok(names)
+    }
+
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let file = File::from(self.at(path, OFlags::RDONLY)?);
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other(format!("`{path}` is no plain file")));
+        }
+        let mut bytes = Vec::new();
+        file.take(MOST_READ).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Of a plain file; nothing otherwise.
+    fn length(&self, path: &str) -> u64 {
+        let stat = self.at(path, OFlags::PATH | OFlags::NOFOLLOW).and_then(|file| Ok(rustix::fs::fstat(&file)?));
+        let plain = stat.ok().filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        plain.and_then(|stat| u64::try_from(stat.st_size).ok()).unwrap_or(0)
+    }
+}
+
+fn is_log(name: &str) -> bool {
+    name.strip_suffix(".log").is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+fn shell(place: &Place, key: u32) -> Result<Option<PastShell>, PastError> {
+    let dir = format!("journal/{key}");
+    let names = place.names(&dir)?;
+    let mut segments: Vec<&String> = names.iter().filter(|name| is_log(name)).collect();
+    segments.sort();
+    let mut past = Past::default();
+    for name in segments {
+        let bytes = place.read(&format!("{dir}/{name}"))?;
+        if let Some(records) = bytes.strip_prefix(MAGIC.as_slice()) {
+            Records::new(records).for_each(|(record, _)| past.see(record));
+        }
+    }
+    let Some(shell) = past.shell else { return Ok(None) };
+    for (number, info) in &mut past.commands {
+        if !info.status.is_final() {
+            // What was moved to disk and not noted before the end counts too.
+            info.stdout_bytes = info.stdout_bytes.max(place.length(&format!("{dir}/{number}.out")));
+            info.stderr_bytes = info.stderr_bytes.max(place.length(&format!("{dir}/{number}.err")));
+        }
+    }
+    let stored = place.read(&format!("{dir}/{}.state", past.mark.stored)).ok();
+    let mut state: ShellState = stored.and_then(|stored| minicbor::decode(&stored).ok()).unwrap_or_default();
+    state.cwd = past.mark.cwd.clone();
+    state.oldpwd.clone_from(&past.mark.oldpwd);
+    Ok(Some(PastShell { shell, version: past.mark.version, state, commands: past.commands.into_values().collect() }))
+}
+
+#[derive(Default)]
+struct Past {
+    shell: Option<ShellId>,
+    mark: StateMark,
+    commands: BTreeMap<u64, CommandInfo>,
+}
+
+impl Past {
+    fn see(&mut self, record: Record) {
+        match record {
+            Record::Head(head) => {
+                self.mark = head.state.clone();
+                self.shell = Some(head.shell);
+            }
+            Record::Accepted(accepted) => {
+                let info = CommandInfo {
+                    command: accepted.exec.command,
+                    shell: accepted.exec.shell,
+                    number: accepted.number,
+                    status: Status::Queued,
+                    ending: None,
+                    stdout_bytes: 0,
+                    stderr_bytes: 0,
+                    last_seq: 0,
+                    cwd: Bytes::default(),
+                    state_version: self.mark.version,
+                    accepted_at: accepted.at,
+                    started_at: None,
+                    ended_at: None,
+                    stalled: false,
+                    evicted: false,
+                    state: None,
+                };
+                self.commands.insert(accepted.number, info);
+            }
+            Record::Started(started) => {
+                if let Some(info) = self.commands.get_mut(&started.number) {
+                    (info.status, info.started_at, info.last_seq) = (Status::Running, Some(started.at), 1);
+                }
+            }
+            Record::Chunk(chunk) => {
+                if let Some(info) = self.commands.get_mut(&chunk.number) {
+                    info.last_seq = chunk.seq;
+                    let bytes = match chunk.stream {
+                        Stream::Stdout => &mut info.stdout_bytes,
+                        Stream::Stderr => &mut info.stderr_bytes,
+                    };
+                    *bytes = chunk.offset + chunk.length;
+                }
+            }
+            Record::Ended(ended) => {
+                self.mark = ended.state.clone();
+                if let Some(info) = self.commands.get_mut(&ended.number) {
+                    info.status = ended.ending.status;
+                    (info.ended_at, info.last_seq) = (Some(ended.at), ended.seq);
+                    (info.cwd, info.state_version) = (ended.state.cwd, ended.state.version);
+                    info.ending = Some(Ending { streams_open: false, ..ended.ending });
+                }
+            }
+            Record::Evicted(number) => {
+                if let Some(info) = self.commands.get_mut(&number) {
+                    info.evicted = true;
+                }
+            }
+            Record::Spawning(_) | Record::Spawned(_) | Record::Cancelling(_) | Record::Drained(_) => {}
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A directory whose steward is gone, read from outside: what it tells, and that nobody inside can make us read or write
+//! elsewhere.
+
+use crate::rig::{Rig, kill, wait_for};
+use std::os::unix::fs::symlink;
+use stead_model::proto::{Request, Status};
+use stead_steward::past::{self, PastError};
+
+/// Ends a steward and its keeper as a dying machine would.
+fn die(rig: &Rig) {
+    let pids = [rig.keeper_pid(), rig.steward_pid()];
+    for pid in pids {
+        stead_term::proc::signal(pid, rustix::process::Signal::STOP);
+    }
+    for pid in pids {
+        kill(pid);
+    }
+    wait_for("the lock to be let go", || past::is_alive(&rig.path()).is_ok_and(|alive| !alive).then_some(()));
+}
+
+#[test]
+fn what_ran_is_told_with_its_end_its_bytes_and_the_last_state() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let done = shell.run("cd /usr; x=1; echo out; echo error >&2; (exit 3)").info;
+    let running = shell.exec("echo begun; sleep 1000");
+    shell.client.request(&Request::Exec(Box::new(running.clone()))).unwrap();
+    wait_for("its first line", || {
+        let shells = rig.client().request(&Request::Command(running.command.clone())).unwrap();
+        matches!(shells, stead_model::proto::Reply::Command(info) if info.stdout_bytes == 6).then_some(())
+    });
+    assert!(past::is_alive(&rig.path()).unwrap());
+    assert!(matches!(past::read(&rig.path()), Err(PastError::Alive)));
+    die(&rig);
+    let shells = past::read(&rig.path()).unwrap();
+    let [shell] = shells.as_slice() else { panic!("{shells:?}") };
+    assert_eq!((shell.version, &*shell.state.cwd), (1, b"/usr".as_slice()));
+    assert!(shell.state.variables.contains_key(b"x".as_slice()));
+    let told: Vec<_> =
+        shell.commands.iter().map(|info| (info.command.clone(), info.status, info.stdout_bytes)).collect();
+    assert_eq!(told, [(done.command, Status::Exited, 4), (running.command, Status::Running, 6)]);
+    assert_eq!(shell.commands[0].ending.as_ref().unwrap().exit_code, Some(3));
+}
+
+#[test]
+fn a_directory_without_a_steward_tells_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(!past::is_alive(dir.path()).unwrap());
+    assert!(past::read(dir.path()).unwrap().is_empty());
+}
+
+#[test]
+fn links_that_lead_elsewhere_are_not_followed() {
+    let elsewhere = Rig::new();
+    elsewhere.shell().run("secret=elsewhere");
+    die(&elsewhere);
+    let before = std::fs::read(elsewhere.path().join("journal/1/000001.log")).unwrap();
+    for link in ["journal", "journal/1", "journal/1/000001.log"] {
+        let rig = Rig::new();
+        rig.shell().run("true");
+        die(&rig);
+        let place = rig.path().join(link);
+        if place.is_dir() {
+            std::fs::remove_dir_all(&place).unwrap();
+        } else {
+            std::fs::remove_file(&place).unwrap();
+        }
+        symlink(elsewhere.path().join(link), &place).unwrap();
+        assert!(past::read(&rig.path()).is_err(), "`{link}` was read through a link");
+    }
+    let rig = Rig::new();
+    rig.shell().run("true");
+    die(&rig);
+    std::fs::remove_file(rig.path().join("lock")).unwrap();
+    symlink(elsewhere.path().join("lock"), rig.path().join("lock")).unwrap();
+    assert!(past::is_alive(&rig.path()).is_err());
+    assert_eq!(std::fs::read(elsewhere.path().join("journal/1/000001.log")).unwrap(), before);
+}
+
+#[test]
+fn a_torn_or_scribbled_log_tells_what_is_whole_and_is_left_as_it_is() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    shell.run("echo one");
+    die(&rig);
+    let log = rig.path().join("journal/1/000001.log");
+    let mut bytes = std::fs::read(&log).unwrap();
+    bytes.extend_from_slice(b"\x00\x00\x01\x00 not a record");
+    std::fs::write(&log, &bytes).unwrap();
+    let shells = past::read(&rig.path()).unwrap();
+    assert_eq!(shells[0].commands.len(), 1);
+    assert_eq!(std::fs::read(&log).unwrap(), bytes);
+    std::fs::remove_file(&log).unwrap();
+    stead_term::fifo::make(&log).unwrap();
+    assert!(past::read(&rig.path()).is_err(), "a FIFO is no log");
+}
