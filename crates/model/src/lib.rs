@@ -2,6 +2,7 @@
 //! journal, the state of a shell. Everything here is pure: no file, process, clock or random number is touched, so
 //! every law can be checked by a test that takes microseconds.
 
+pub mod access;
 pub mod clock;
 pub mod command;
 pub mod effect;
