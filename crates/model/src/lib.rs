@@ -5,6 +5,7 @@
 pub mod access;
 pub mod clock;
 pub mod command;
+pub mod cursor;
 pub mod effect;
 pub mod enclosure;
 pub mod escalate;

@@ -8,21 +8,25 @@
 mod claim;
 mod close;
 mod execute;
+mod lists;
 mod orphans;
 mod reap;
 mod recover;
 mod sit;
 mod terminals;
 mod threads;
+mod views;
 mod watch;
 
 pub use close::Closed;
 pub use execute::{Execute, Executed};
+pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
 pub use terminals::TerminalView;
 pub use threads::NewThread;
+pub use views::{LeaseView, ProviderView};
 
 use crate::clock::{Clock, Names, RandomNames, SystemClock};
 use crate::core::Core;
@@ -105,6 +109,8 @@ pub(crate) struct Inner {
     pub(crate) unwatched: Mutex<BTreeMap<CommandId, Command>>,
     /// Leases whose removal failed half-way.
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
+    /// What was found when the providers were last tried.
+    tried: Mutex<Option<views::Tried>>,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -156,6 +162,7 @@ impl Stead {
             claims: Mutex::default(),
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
+            tried: Mutex::default(),
             doors: Mutex::default(),
             core,
         });
