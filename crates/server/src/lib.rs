@@ -12,9 +12,9 @@ pub mod pace;
 pub mod provider;
 pub mod runtime;
 mod seat;
-mod secret_file;
 pub mod stead;
 pub mod steward;
 pub mod store;
+pub mod token;
 
 pub use error::Error;

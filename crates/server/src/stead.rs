@@ -10,6 +10,7 @@ mod close;
 mod commands;
 mod execute;
 mod follow;
+mod lists;
 mod look;
 mod orphans;
 mod reap;
@@ -18,17 +19,20 @@ mod sit;
 mod submit;
 mod terminals;
 mod threads;
+mod views;
 mod watch;
 
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};
+pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
 pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
+pub use views::{LeaseView, ProviderView};
 
 use crate::clock::{Clock, Names, RandomNames, SystemClock};
 use crate::core::Core;
@@ -114,6 +118,8 @@ pub(crate) struct Inner {
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
     /// Connections of those who only read, one for each lease as long as somebody does.
     pub(crate) readers: Mutex<HashMap<LeaseId, Weak<Steward>>>,
+    /// What was found when the providers were last tried.
+    tried: Mutex<Option<views::Tried>>,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -166,6 +172,7 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             readers: Mutex::default(),
+            tried: Mutex::default(),
             doors: Mutex::default(),
             core,
         });

@@ -12,10 +12,11 @@ pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
 
 use async_trait::async_trait;
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{
-    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
 use stead_model::project::Project;
@@ -79,6 +80,16 @@ pub struct KeptState {
     pub version: u64,
     pub state: ShellState,
     pub at: Timestamp,
+}
+
+/// The SHA-256 of a token's secret. Not printed: who has it and the database could tell which token is which.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenHash(***)")
+    }
 }
 
 /// Where a list goes on, and how much of it is wanted. Lists are newest first, by (created at, id), so that they are
@@ -174,4 +185,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;
     /// Queued or running, oldest first.
     async fn open_commands(&self) -> Result<Vec<Command>>;
+
+    /// `AlreadyExists` (kind `token`) if the id or the hash is taken.
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()>;
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>>;
+    /// With the hash as it is stored, for whoever wants to compare by itself.
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>>;
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>>;
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
+    /// Once: a second time changes nothing.
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
 }

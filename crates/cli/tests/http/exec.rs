@@ -26,16 +26,41 @@ fn an_answer_has_every_field_of_the_contract() {
     let answer = rig.exec("t", "cd /tmp; echo out; echo err >&2; (exit 3)");
     let keys: Vec<&str> = answer.as_object().unwrap().keys().map(String::as_str).collect();
     let mut wanted = vec![
-        "id", "thread_id", "terminal_id", "session_id", "command", "status", "exit_code", "signal", "timed_out",
-        "shell_exited", "shell_replaced", "warnings", "stdout", "stderr", "stdout_bytes", "stderr_bytes", "truncated",
-        "streams_open", "error", "cwd", "state_version", "state_changed", "created_at", "started_at", "ended_at",
+        "id",
+        "thread_id",
+        "terminal_id",
+        "session_id",
+        "command",
+        "status",
+        "exit_code",
+        "signal",
+        "timed_out",
+        "shell_exited",
+        "shell_replaced",
+        "warnings",
+        "stdout",
+        "stderr",
+        "stdout_bytes",
+        "stderr_bytes",
+        "truncated",
+        "streams_open",
+        "error",
+        "cwd",
+        "state_version",
+        "state_changed",
+        "created_at",
+        "started_at",
+        "ended_at",
         "duration_ms",
     ];
     wanted.sort_unstable();
     assert_eq!(keys, wanted);
     assert_eq!((&answer["status"], &answer["exit_code"]), (&json!("exited"), &json!(3)));
     assert_eq!((&answer["stdout"], &answer["stderr"]), (&json!("out\n"), &json!("err\n")));
-    assert_eq!((&answer["cwd"], &answer["state_version"], &answer["state_changed"]), (&json!("/tmp"), &json!(1), &json!(true)));
+    assert_eq!(
+        (&answer["cwd"], &answer["state_version"], &answer["state_changed"]),
+        (&json!("/tmp"), &json!(1), &json!(true))
+    );
     let again = rig.get(&format!("/api/commands/{}", answer["id"].as_str().unwrap())).is(200);
     for key in ["status", "exit_code", "stdout_bytes", "cwd", "state_version", "ended_at"] {
         assert_eq!(again[key], answer[key], "{key}");

@@ -3,6 +3,7 @@
 mod commands;
 mod files;
 mod leases;
+mod lists;
 mod once;
 mod restart;
 mod sessions;

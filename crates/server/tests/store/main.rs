@@ -24,3 +24,4 @@ mod sessions;
 mod sqlite;
 mod terminals;
 mod threads;
+mod tokens;
