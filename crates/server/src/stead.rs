@@ -8,6 +8,8 @@
 mod claim;
 mod close;
 mod execute;
+mod fork;
+mod known;
 mod lists;
 mod orphans;
 mod reap;
@@ -20,6 +22,7 @@ mod watch;
 
 pub use close::Closed;
 pub use execute::{Execute, Executed};
+pub use fork::Workspace;
 pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
@@ -48,6 +51,9 @@ use stead_model::terminal::DEFAULT_NAME;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Trees of files that are copied at the same time.
+const MOST_COPIES: usize = 2;
 
 /// What happens to instances when the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -111,6 +117,8 @@ pub(crate) struct Inner {
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
     /// What was found when the providers were last tried.
     tried: Mutex<Option<views::Tried>>,
+    /// Copies of files at once.
+    copies: tokio::sync::Semaphore,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -163,6 +171,7 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             tried: Mutex::default(),
+            copies: tokio::sync::Semaphore::new(MOST_COPIES),
             doors: Mutex::default(),
             core,
         });

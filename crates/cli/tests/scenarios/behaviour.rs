@@ -2,6 +2,7 @@
 
 mod commands;
 mod files;
+mod forks;
 mod leases;
 mod lists;
 mod once;

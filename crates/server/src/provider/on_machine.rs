@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::{
-    Access, Availability, Blueprint, Capabilities, Created, Found, Handle, Metrics, Provider, ProviderError,
+    Access, Availability, Blueprint, Capabilities, Created, Found, Handle, Lasting, Metrics, Provider, ProviderError,
     Surroundings, Tree,
 };
 use async_trait::async_trait;
@@ -90,6 +90,11 @@ impl Provider for OnMachine {
 
     fn trees(&self, workspace: &str) -> Vec<Tree> {
         self.machine.walls.trees(&self.machine.places, workspace)
+    }
+
+    fn lasting(&self, workspace: &str) -> Option<Lasting> {
+        let places = &self.machine.places;
+        Some(Lasting { files: places.files(workspace), home: Some(places.home(workspace)) })
     }
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
