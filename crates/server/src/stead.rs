@@ -14,6 +14,7 @@ mod lists;
 mod orphans;
 mod reap;
 mod recover;
+mod relocate;
 mod sit;
 mod terminals;
 mod threads;

@@ -5,6 +5,7 @@ mod files;
 mod forks;
 mod leases;
 mod lists;
+mod moves;
 mod once;
 mod restart;
 mod sessions;

@@ -204,6 +204,10 @@ async fn try_remove(inner: &Inner, id: &LeaseId, source: Source) -> Result<(), E
         Ok(_) | Err(LeaseError::NotFound(_)) => {}
         Err(error) => return Err(error.into()),
     }
+    if !store.terminals_of_lease(id).await?.is_empty() {
+        // Somebody has come to it meanwhile; whoever wants an instance gets another.
+        return Ok(());
+    }
     let provider = inner.core.provider(&lease.provider)?;
     // A thread that moved may have its files with it, where both providers see the same.
     let own = is_own(&lease.workspace) && !store.is_workspace_used(&lease.workspace).await?;

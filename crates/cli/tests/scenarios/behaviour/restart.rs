@@ -58,6 +58,9 @@ async fn the_server_that_is_killed() {
     if play == "forks" {
         super::forks::fork_for_ever(dir, &stead, &sandbox).await;
     }
+    if play == "moves" {
+        super::moves::move_for_ever(dir, &stead, &sandbox).await;
+    }
     if let Some(first) = play.strip_prefix("churn ") {
         for number in first.parse::<u64>().unwrap().. {
             let text = format!("echo {number} >>ran; echo out {number}; export N={number}");
