@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod config;
+mod copy;
 mod core;
 mod error;
 pub mod files;
@@ -17,4 +18,5 @@ pub mod steward;
 pub mod store;
 pub mod token;
 
+pub use copy::{OnProgress, Progress};
 pub use error::Error;

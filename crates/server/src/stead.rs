@@ -10,11 +10,14 @@ mod close;
 mod commands;
 mod execute;
 mod follow;
+mod fork;
+mod known;
 mod lists;
 mod look;
 mod orphans;
 mod reap;
 mod recover;
+mod relocate;
 mod sit;
 mod submit;
 mod terminals;
@@ -25,6 +28,7 @@ mod watch;
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};
+pub use fork::Workspace;
 pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
@@ -55,6 +59,9 @@ use stead_model::terminal::DEFAULT_NAME;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Trees of files that are copied at the same time.
+const MOST_COPIES: usize = 2;
 
 /// What happens to instances when the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -120,6 +127,8 @@ pub(crate) struct Inner {
     pub(crate) readers: Mutex<HashMap<LeaseId, Weak<Steward>>>,
     /// What was found when the providers were last tried.
     tried: Mutex<Option<views::Tried>>,
+    /// Copies of files at once.
+    copies: tokio::sync::Semaphore,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -173,6 +182,7 @@ impl Stead {
             unfinished: Mutex::default(),
             readers: Mutex::default(),
             tried: Mutex::default(),
+            copies: tokio::sync::Semaphore::new(MOST_COPIES),
             doors: Mutex::default(),
             core,
         });

@@ -120,6 +120,18 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
+    /// A thread with all its terminals, on a lease that is there: all or nothing.
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()>;
+    /// Puts a thread and its terminals (each as it was and as it becomes) on another lease, all or nothing, and remembers
+    /// the one it leaves among its past ones. `Conflict` if the thread is elsewhere by now, if a terminal has changed, or
+    /// if one that isn't named is on the lease that it leaves.
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()>;
+    /// The leases that a thread has moved away from.
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>>;
+    /// The thread that has moved away from a lease.
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>>;
+    /// Whether a thread has this workspace.
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool>;
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>>;
     async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>>;
     async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()>;

@@ -51,6 +51,7 @@ struct Tables {
     instances: BTreeMap<InstanceId, Instance>,
     sessions: BTreeMap<SessionId, Session>,
     commands: BTreeMap<CommandId, Command>,
+    past_leases: BTreeMap<LeaseId, ThreadId>,
     tokens: BTreeMap<TokenId, (Token, TokenHash)>,
 }
 
@@ -124,6 +125,30 @@ impl Store for MemoryStore {
 
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()> {
         self.with(|tables| tables.create_thread(thread, terminal, lease)).await
+    }
+
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+        self.with(|tables| tables.fork_thread(thread, terminals)).await
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        self.with(|tables| tables.move_thread(before, after, terminals)).await
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        self.with(|tables| {
+            let past = tables.past_leases.iter().filter(|(_, mover)| *mover == thread);
+            Ok(past.map(|(lease, _)| lease.clone()).collect())
+        })
+        .await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        self.with(|tables| Ok(tables.past_leases.get(lease).cloned())).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        self.with(|tables| Ok(tables.threads.values().any(|thread| thread.workspace == workspace))).await
     }
 
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {

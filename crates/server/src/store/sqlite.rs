@@ -185,6 +185,37 @@ impl Store for SqliteStore {
         })
     }
 
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+        write!(self, |tx| {
+            threads::insert(&mut tx, thread).await?;
+            for terminal in terminals {
+                terminals::insert(&mut tx, terminal).await?;
+            }
+        })
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        write!(self, |tx| {
+            threads::put_on(&mut tx, before, after).await?;
+            for (before, after) in terminals {
+                terminals::replace(&mut tx, before, after).await?;
+            }
+            threads::leave(&mut tx, before).await?;
+        })
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        threads::past_leases(&self.readers, thread).await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        threads::mover(&self.readers, lease).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        threads::is_workspace_used(&self.readers, workspace).await
+    }
+
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
         threads::get(&self.readers, id).await
     }

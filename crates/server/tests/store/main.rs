@@ -15,6 +15,7 @@ mod crash;
 mod disk_full;
 mod law;
 mod leases;
+mod moves;
 mod projects;
 mod races;
 mod rig;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "layers", include_str!("../../../migrations/sqlite/0001_layers.sql")),
     (3, "tokens", include_str!("../../../migrations/sqlite/0003_tokens.sql")),
+    (4, "moves", include_str!("../../../migrations/sqlite/0004_moves.sql")),
 ];
 
 const TABLE_OF_MIGRATIONS: &str = "_sqlx_migrations";
