@@ -6,6 +6,7 @@ pub mod clock;
 pub mod command;
 pub mod effect;
 pub mod enclosure;
+pub mod env;
 pub mod escalate;
 pub mod frame;
 pub mod ids;
