@@ -14,5 +14,6 @@ mod seat;
 pub mod stead;
 pub mod steward;
 pub mod store;
+pub mod vault;
 
 pub use error::Error;

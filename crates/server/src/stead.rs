@@ -7,6 +7,7 @@
 
 mod claim;
 mod close;
+mod env;
 mod execute;
 mod orphans;
 mod reap;
@@ -21,6 +22,7 @@ pub use execute::{Execute, Executed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
+pub use stead_model::env::{EnvChange, Secret};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
 
@@ -33,6 +35,7 @@ use crate::ledger::Ledger;
 use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
 use crate::store::Store;
+use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -79,11 +82,20 @@ pub struct Parts {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
     pub names: Arc<dyn Names>,
+    /// Of the secrets; a real server has its key in its data directory.
+    pub vault: Vault,
 }
 
 impl Parts {
     pub fn new(store: Arc<dyn Store>, providers: Providers, settings: Settings) -> Self {
-        Self { store, providers, settings, clock: Arc::new(SystemClock), names: Arc::new(RandomNames) }
+        Self {
+            store,
+            providers,
+            settings,
+            clock: Arc::new(SystemClock),
+            names: Arc::new(RandomNames),
+            vault: Vault::in_memory(),
+        }
     }
 }
 
@@ -143,6 +155,7 @@ impl Stead {
             providers: parts.providers,
             clock: parts.clock,
             names: parts.names,
+            vault: parts.vault,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

@@ -220,6 +220,7 @@ impl Shell {
         ending: Ending,
         mark: StateMark,
     ) -> Result<(), JournalError> {
+        let ending = self.ending_as_written(ending);
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
         let drained = !ending.streams_open;

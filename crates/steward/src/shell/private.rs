@@ -9,7 +9,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use stead_model::proto::{Exec, Fault};
+use stead_model::env::redact_text;
+use stead_model::proto::{Ending, Exec, Fault};
 use stead_model::shell::{PRIVATE, is_private};
 
 /// A command as it is run, held by the keeper too until it has ended.
@@ -102,6 +103,16 @@ impl Shell {
     /// The command as it may be written down.
     pub(crate) fn as_written(&self, exec: &Exec) -> Exec {
         if self.has_values() { exec.redacted(&self.env.values()) } else { exec.clone() }
+    }
+
+    /// How a command ended, as it may be written down.
+    pub(super) fn ending_as_written(&self, mut ending: Ending) -> Ending {
+        if self.has_values() {
+            let hide = |text: &mut String| *text = redact_text(text, self.env.values());
+            ending.warnings.iter_mut().for_each(|warning| hide(&mut warning.message));
+            ending.error.iter_mut().for_each(|fault| hide(&mut fault.message));
+        }
+        ending
     }
 
     /// Keeps in memory what can't be written down.
