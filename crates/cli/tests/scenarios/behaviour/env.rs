@@ -174,7 +174,7 @@ async fn what_runs_on_after_the_server_died_is_told_by_the_next(mut rig: Rig, _:
     let sandbox = rig.sandbox("t").await;
     let running = start(&sandbox, execute("one", &format!("export A=mine; : >begun; {}", gate("go"))));
     wait_for_file(&sandbox, "begun").await;
-    let queued = start(&sandbox, execute("two", "echo $A >told"));
+    let queued = start(&sandbox, execute("two", "echo $A >telling; mv telling told"));
     crate::rig::wait_for("the second to be queued", || async { command_row(&rig, "two").await }).await;
     rig.restart().await;
     set(&rig, "t", vars(&[("A", Some("asked"))])).await;

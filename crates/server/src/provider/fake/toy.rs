@@ -13,7 +13,6 @@ use stead_model::ids::{CommandId, InstanceId, ShellId};
 use stead_model::proto::{
     At, CommandInfo, Ending, EnvInfo, Event, Fault, FaultCode, FirstSignal, SecretInfo, SetEnv, Status,
 };
-use stead_model::shell::Dialect;
 use stead_model::state::{Bytes, ShellState};
 use stead_steward::past::PastShell;
 
@@ -48,7 +47,13 @@ impl Shell {
 
     fn set_env(&mut self, set: SetEnv) {
         if set.seq != self.env.seq {
-            self.state.change_env(Dialect::Bash, &set.vars.into_iter().collect(), |_| true);
+            for (name, value) in set.vars {
+                self.state.variables.remove(&name);
+                if let Some(value) = value {
+                    let statement = [b"declare -x ", &*name.0, b"=", &*value.0].concat();
+                    self.state.variables.insert(name, Bytes(statement));
+                }
+            }
         }
         for set in set.secrets {
             self.env.secrets.retain(|secret| secret.name != set.name);
