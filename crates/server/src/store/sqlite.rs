@@ -10,6 +10,7 @@
 //! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
 
 mod commands;
+mod env;
 mod leases;
 mod open;
 mod projects;
@@ -20,7 +21,7 @@ mod terminals;
 mod threads;
 mod tokens;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TokenHash};
+use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
 use async_trait::async_trait;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -272,6 +273,18 @@ impl Store for SqliteStore {
         terminals::state_at(&self.readers, terminal, version).await
     }
 
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv> {
+        env::get(&self.readers, terminal).await
+    }
+
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        write!(self, |tx| env::change(&mut tx, terminal, asked).await?)
+    }
+
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()> {
+        write!(self, |tx| env::taken(&mut tx, terminal, seq).await?)
+    }
+
     async fn put_lease(&self, lease: &Lease) -> Result<()> {
         write!(self, |tx| leases::insert(&mut tx, lease).await?)
     }
@@ -406,10 +419,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("stead.db")).await.unwrap();
         let mut plans = 0;
-        for (name, sql) in
-            [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL, tokens::ALL]
-                .into_iter()
-                .flatten()
+        for (name, sql) in [
+            ALL,
+            projects::ALL,
+            threads::ALL,
+            terminals::ALL,
+            leases::ALL,
+            sessions::ALL,
+            commands::ALL,
+            env::ALL,
+            tokens::ALL,
+        ]
+        .into_iter()
+        .flatten()
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
             let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();

@@ -1,7 +1,7 @@
 //! Threads, terminals and their states.
 
 use super::{Tables, conflict, exists, missing, page};
-use crate::store::{KeptState, Page, Result};
+use crate::store::{AskedEnv, KeptState, Page, Result, TerminalEnv};
 use stead_model::clock::Timestamp;
 use stead_model::ids::{ProjectId, TerminalId, ThreadId};
 use stead_model::lease::Lease;
@@ -169,6 +169,16 @@ impl Tables {
     pub(super) fn delete_terminal(&mut self, id: &TerminalId) {
         self.terminals.remove(id);
         self.states.remove(id);
+        self.envs.remove(id);
+    }
+
+    pub(super) fn change_env(&mut self, id: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        if !self.terminals.contains_key(id) {
+            return missing(TERMINAL, id);
+        }
+        let env = self.envs.entry(id.clone()).or_default();
+        env.change(asked);
+        Ok(env.clone())
     }
 
     pub(super) fn states_of(&self, terminal: &TerminalId) -> Vec<KeptState> {
