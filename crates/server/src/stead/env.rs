@@ -42,15 +42,8 @@ impl Stead {
     /// Gives one terminal the secrets of another, and the variables that are still to be set there; for one that is to be
     /// its copy. What it had under the same names is replaced.
     pub async fn copy_secrets(&self, from: &TerminalId, to: &TerminalId) -> Result<(), Error> {
-        let core = &self.inner.core;
-        let env = core.store.env(from).await?;
-        let mut asked = AskedEnv { vars: env.pending.clone(), secrets: BTreeMap::new() };
-        for (name, value) in reveal(&self.inner, from, &env)? {
-            let sealed = core.vault.seal(to, &name, &value)?;
-            asked.secrets.insert(name, Some(sealed));
-        }
-        if !asked.vars.is_empty() || !asked.secrets.is_empty() {
-            core.store.change_env(to, &asked).await?;
+        if let Some(asked) = carried(&self.inner, from, to).await? {
+            self.inner.core.store.change_env(to, &asked).await?;
         }
         Ok(())
     }
@@ -59,6 +52,18 @@ impl Stead {
     pub async fn shown(&self, terminal: Terminal) -> Result<Terminal, Error> {
         shown(&self.inner, terminal).await
     }
+}
+
+/// What a terminal is to be asked for to have what another was asked for; sealed for it.
+pub(super) async fn carried(inner: &Inner, from: &TerminalId, to: &TerminalId) -> Result<Option<AskedEnv>, Error> {
+    let core = &inner.core;
+    let env = core.store.env(from).await?;
+    let mut asked = AskedEnv { vars: env.pending.clone(), secrets: BTreeMap::new() };
+    for (name, value) in reveal(inner, from, &env)? {
+        let sealed = core.vault.seal(to, &name, &value)?;
+        asked.secrets.insert(name, Some(sealed));
+    }
+    Ok((!asked.vars.is_empty() || !asked.secrets.is_empty()).then_some(asked))
 }
 
 pub(super) async fn shown(inner: &Inner, terminal: Terminal) -> Result<Terminal, Error> {

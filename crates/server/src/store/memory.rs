@@ -128,8 +128,13 @@ impl Store for MemoryStore {
         self.with(|tables| tables.create_thread(thread, terminal, lease)).await
     }
 
-    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
-        self.with(|tables| tables.fork_thread(thread, terminals)).await
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
+        self.with(|tables| tables.fork_thread(thread, terminals, envs)).await
     }
 
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {

@@ -186,11 +186,19 @@ impl Store for SqliteStore {
         })
     }
 
-    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
         write!(self, |tx| {
             threads::insert(&mut tx, thread).await?;
             for terminal in terminals {
                 terminals::insert(&mut tx, terminal).await?;
+            }
+            for (terminal, asked) in envs {
+                env::change(&mut tx, terminal, asked).await?;
             }
         })
     }

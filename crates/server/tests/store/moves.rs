@@ -28,7 +28,7 @@ async fn a_fork_comes_with_all_its_terminals(store: Shared) {
     store.put_lease(&lease("a", 1)).await.unwrap();
     let mut one = terminal("a", 2);
     one.state = in_dir("/x");
-    store.fork_thread(&thread("a", 2), &[one.clone(), second("a", 3)]).await.unwrap();
+    store.fork_thread(&thread("a", 2), &[one.clone(), second("a", 3)], &[]).await.unwrap();
     assert_eq!(store.thread(&thread_id("a")).await.unwrap(), Some(thread("a", 2)));
     assert_eq!(store.terminals_of_thread(&thread_id("a")).await.unwrap(), [second("a", 3), one]);
     assert_eq!(store.states(&terminal_id("a")).await.unwrap().len(), 1);
@@ -37,13 +37,13 @@ async fn a_fork_comes_with_all_its_terminals(store: Shared) {
 async fn a_fork_that_is_refused_leaves_nothing(store: Shared) {
     make_thread(&*store, "taken", 1).await;
     store.put_lease(&lease("a", 1)).await.unwrap();
-    let refused = store.fork_thread(&thread("taken", 2), &[terminal("a", 2)]).await;
+    let refused = store.fork_thread(&thread("taken", 2), &[terminal("a", 2)], &[]).await;
     assert_refused!(refused, AlreadyExists, "thread", "thr-taken");
     let mut clash = second("a", 2);
     clash.id = terminal_id("taken");
-    let refused = store.fork_thread(&thread("a", 2), &[terminal("a", 2), clash]).await;
+    let refused = store.fork_thread(&thread("a", 2), &[terminal("a", 2), clash], &[]).await;
     assert_refused!(refused, AlreadyExists, "terminal", "term-taken");
-    let refused = store.fork_thread(&thread("b", 2), &[terminal("b", 2)]).await;
+    let refused = store.fork_thread(&thread("b", 2), &[terminal("b", 2)], &[]).await;
     assert_refused!(refused, NotFound, "lease", "lease-b");
     for name in ["a", "b"] {
         assert_eq!(store.thread(&thread_id(name)).await.unwrap(), None);

@@ -31,7 +31,12 @@ impl Tables {
         put
     }
 
-    pub(super) fn fork_thread(&mut self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+    pub(super) fn fork_thread(
+        &mut self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
         if self.threads.contains_key(&thread.id) {
             return exists(THREAD, &thread.id);
         }
@@ -45,6 +50,9 @@ impl Tables {
                 }
                 return Err(error);
             }
+        }
+        for (terminal, asked) in envs {
+            self.change_env(terminal, asked)?;
         }
         Ok(())
     }
