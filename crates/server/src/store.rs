@@ -120,10 +120,11 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
-    /// A thread with all its terminals, on a lease that is there: all or nothing.
+    /// A thread with all its terminals, on a lease that is there: all or nothing. `Conflict` (kind `lease`) if that has no
+    /// terminal and is to be destroyed: somebody is removing it.
     async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()>;
     /// Puts a thread and its terminals (each as it was and as it becomes) on another lease, all or nothing, and remembers
-    /// the one it leaves among its past ones. `Conflict` if the thread is elsewhere by now, if a terminal has changed, or
+    /// the one it leaves among its past ones. `Conflict` if somebody is removing the new lease, if the thread is elsewhere by now, if a terminal has changed, or
     /// if one that isn't named is on the lease that it leaves.
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()>;
     /// The leases that a thread has moved away from.
