@@ -182,11 +182,12 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
     /// A thread with all its terminals and what is asked of their environments, on a lease that is there: all or nothing.
+    /// `Conflict` (kind `lease`) if that has no terminal and is to be destroyed: somebody is removing it.
     async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal], envs: &[(TerminalId, AskedEnv)])
     -> Result<()>;
     /// Puts a thread and its terminals (each as it was and as it becomes) on another lease, all or nothing, and remembers
-    /// the one it leaves among its past ones. `Conflict` if the thread is elsewhere by now, if a terminal has changed, or
-    /// if one that isn't named is on the lease that it leaves.
+    /// the one it leaves among its past ones. `Conflict` if somebody is removing the new lease, if the thread is elsewhere
+    /// by now, if a terminal has changed, or if one that isn't named is on the lease that it leaves.
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()>;
     /// The leases that a thread has moved away from.
     async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>>;

@@ -194,6 +194,7 @@ impl Store for SqliteStore {
     ) -> Result<()> {
         write!(self, |tx| {
             threads::insert(&mut tx, thread).await?;
+            threads::refuse_if_removed(&mut tx, thread).await?;
             for terminal in terminals {
                 terminals::insert(&mut tx, terminal).await?;
             }
@@ -206,6 +207,7 @@ impl Store for SqliteStore {
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
         write!(self, |tx| {
             threads::put_on(&mut tx, before, after).await?;
+            threads::refuse_if_removed(&mut tx, after).await?;
             for (before, after) in terminals {
                 terminals::replace(&mut tx, before, after).await?;
             }
