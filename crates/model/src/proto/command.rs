@@ -97,6 +97,9 @@ pub enum Stdin {
     /// Written to while it runs, by [`super::Request::Stdin`].
     #[n(2)]
     Open,
+    /// The shell's own terminal, which is its output, too: how a person's command runs.
+    #[n(3)]
+    Terminal,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

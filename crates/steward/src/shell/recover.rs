@@ -136,6 +136,9 @@ impl Shell {
         }
         shell.next_pair = shell.pairs_ever(&past.started) + 1;
         let mut ours = shell.take_parked(store);
+        let names = ["tb", "ppty", "pctl", "plin"];
+        let mut of_terminal: Store =
+            names.iter().filter_map(|name| Some(((*name).to_owned(), ours.remove(*name)?))).collect();
         shell.adopt_pairs(host, &mut ours, &past.started);
         match (ours.remove("ctl"), ours.remove("rep"), ours.remove("pty"), past.spawned.clone()) {
             (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
@@ -145,6 +148,7 @@ impl Shell {
             (_, _, _, None) if running.is_none() && shell.queue.is_empty() => {}
             _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
         }
+        shell.adopt_terminal(host, &mut of_terminal);
         shell.sweep_run_directory();
         Ok(Some(shell))
     }
