@@ -472,7 +472,7 @@ fn shot(
     ];
     let stdin = match &run.stdin {
         Stdin::Bytes(bytes) => bytes.0.clone(),
-        Stdin::Empty | Stdin::Open => Vec::new(),
+        Stdin::Empty | Stdin::Open | Stdin::Terminal => Vec::new(),
     };
     Shot {
         dir,
