@@ -5,6 +5,7 @@
 //!                        found, or made, in this order, by one caller at a time for each thread
 //! ```
 
+mod attach;
 mod claim;
 mod close;
 mod execute;
@@ -16,6 +17,7 @@ mod terminals;
 mod threads;
 mod watch;
 
+pub use attach::{AttachEvent, Attachment};
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use orphans::Orphan;
