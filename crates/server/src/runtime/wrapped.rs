@@ -157,7 +157,7 @@ impl WrappedRuntime {
         if let Some((_, ended)) = inner.open.get(&run.command) {
             return Ok(Admitted::Beside(ended.clone()));
         }
-        if matches!(run.stdin, Stdin::Open) {
+        if matches!(run.stdin, Stdin::Open | Stdin::Terminal) {
             return Err(Fault::new(FaultCode::Unsupported, "this provider can't write to a running command"));
         }
         run.check()?;
