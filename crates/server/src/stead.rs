@@ -27,7 +27,7 @@ mod threads;
 mod views;
 mod watch;
 
-pub use attach::{AttachEvent, Attachment};
+pub use attach::{AttachEvent, Attachment, Keyboard};
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};

@@ -20,5 +20,5 @@ mod person;
 mod queue;
 mod rest;
 mod rig;
-mod secrets;
 mod screens;
+mod secrets;
