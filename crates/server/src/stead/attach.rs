@@ -16,6 +16,8 @@ use crate::runtime::{RuntimeError, Sight};
 use crate::seat::Seat;
 use crate::steward::{Seen, Told};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use stead_model::lease::Desired;
 use stead_model::proto::{Detached, Entered, Event, ShellEnd, Size};
 use tokio::sync::{mpsc, watch as latest};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -28,6 +30,9 @@ const KEYS: usize = 16;
 
 /// Stewards that may die in a row while we attach.
 const TRIES: u32 = 5;
+
+/// How long a terminal whose seat was left may take to say why.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What a person at a terminal sees.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,11 +252,10 @@ impl Looker {
             biased;
             () = self.over.cancelled() => Err(Gone::Left),
             () = self.inner.core.stop.cancelled() => Err(Gone::Refused),
-            seen = place.sight.next() => seen.map_err(|error| match error {
-                RuntimeError::Broken(_) | RuntimeError::Provider(_) => Gone::Broken,
-                RuntimeError::Refused(_) => Gone::Refused,
-            }),
-            () = place.seat.left() => Err(Gone::Left),
+            seen = place.sight.next() => seen.map_err(Gone::from),
+            // Whoever closes the terminal leaves the seat first. What the terminal says then is the truth; one that is
+            // asleep says nothing.
+            () = silence(&place.seat) => Err(Gone::Left),
         }
     }
 
@@ -299,14 +303,15 @@ impl Looker {
     async fn again(&self, gone: &Gone) -> Option<Seen> {
         for _ in 0..TRIES {
             let before = self.place().seat;
+            if !self.inner.leases.last_seen(&before.lease, |lease| lease.desired == Desired::Running) {
+                return None;
+            }
+            self.inner.core.store.live_session(&before.terminal).await.ok()??;
             let seat = match gone {
                 Gone::Refused => return None,
                 Gone::Broken => sit::down_beyond(&self.inner, &self.at, &before).await.ok()?,
                 // Taken away: by somebody who sat down anew, or because it is over.
-                Gone::Left => {
-                    self.inner.core.store.live_session(&before.terminal).await.ok()??;
-                    sit::down(&self.inner, &self.at).await.ok()?
-                }
+                Gone::Left => sit::down(&self.inner, &self.at).await.ok()?,
             };
             if seat.terminal != before.terminal {
                 return None;
@@ -325,10 +330,24 @@ impl Looker {
     }
 }
 
+async fn silence(seat: &Seat) {
+    seat.left().await;
+    tokio::time::sleep(LAST_WORDS).await;
+}
+
 /// Why there is nothing more to see through a sight.
 enum Gone {
     /// The seat was left.
     Left,
     Broken,
     Refused,
+}
+
+impl From<RuntimeError> for Gone {
+    fn from(error: RuntimeError) -> Self {
+        match error {
+            RuntimeError::Broken(_) | RuntimeError::Provider(_) => Self::Broken,
+            RuntimeError::Refused(_) => Self::Refused,
+        }
+    }
 }
