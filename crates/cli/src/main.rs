@@ -15,6 +15,7 @@ mod follow;
 mod json;
 mod listings;
 mod logs;
+mod serve;
 mod session;
 mod settings;
 mod shell;
@@ -49,6 +50,10 @@ fn main() -> ExitCode {
         }
     };
     match args.verb {
+        Verb::Serve(serve) => match serve::run(&serve) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
         Verb::Shell(shell) => match shell::run(&shell) {
             Ok(code) => ExitCode::from(code),
             Err(error) => failed(&error),

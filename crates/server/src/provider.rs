@@ -186,6 +186,10 @@ pub trait Provider: Send + Sync + Debug {
     fn surroundings(&self, workspace: &str) -> Surroundings;
     /// The trees that hold a workspace's files on this machine, where there are such.
     fn trees(&self, workspace: &str) -> Vec<Tree>;
+    /// Where the steward of a lease keeps its journal, if this machine can read it.
+    fn journal(&self, _lease: &LeaseId) -> Option<PathBuf> {
+        None
+    }
     /// Removes a workspace's files, and what is kept for a lease.
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError>;
 }

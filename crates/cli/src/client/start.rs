@@ -22,6 +22,7 @@ pub(crate) struct Start {
     pub(crate) program: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) config: Option<PathBuf>,
+    pub(crate) env_file: Option<PathBuf>,
     pub(crate) socket: PathBuf,
 }
 
@@ -106,6 +107,9 @@ impl Start {
         command.arg("serve").arg("--data").arg(&self.data);
         if let Some(config) = &self.config {
             command.arg("--config").arg(config);
+        }
+        if let Some(file) = &self.env_file {
+            command.arg("--env-file").arg(file);
         }
         command.arg("--ready-fd").arg(told.as_raw_fd().to_string());
         // These say what the command line is to do, not the server.

@@ -92,6 +92,10 @@ impl Provider for OnMachine {
         self.machine.walls.trees(&self.machine.places, workspace)
     }
 
+    fn journal(&self, lease: &LeaseId) -> Option<std::path::PathBuf> {
+        Some(self.machine.journal(lease))
+    }
+
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
         let (lease, workspace) = (lease.clone(), workspace.map(str::to_owned));
         self.machine.blocking("remove files", move |machine| machine.forget(&lease, workspace.as_deref())).await
