@@ -78,7 +78,6 @@ enum Stage {
     Sent,
     /// The server has it.
     Known,
-    Started,
 }
 
 struct Run {
@@ -141,8 +140,11 @@ impl Run {
                 }
                 result = &mut stopping, if !stopped => {
                     stopped = true;
-                    if let Err(error) = result {
-                        tell!("stead: can't cancel `{}`: {error}", self.id);
+                    match result {
+                        // There may be much that nobody wants to read any more.
+                        Ok(record) if *gone.borrow() => return Ok(code_unread(&record)),
+                        Ok(_) => {}
+                        Err(error) => tell!("stead: can't cancel `{}`: {error}", self.id),
                     }
                 }
             }
@@ -150,8 +152,7 @@ impl Run {
         if let Some(source) = lost_input {
             return Err(Failure::InputLost { command: self.id.clone(), source: Box::new(source) });
         }
-        let piped_to_nobody = *gone.borrow();
-        self.ended(&mut teller, &record, piped_to_nobody).await
+        self.ended(&mut teller, &record).await
     }
 
     /// Asks for the command, or for what comes behind what is known of it.
@@ -166,18 +167,9 @@ impl Run {
     }
 
     async fn told(&self, told: Told, stage: &watch::Sender<Stage>, gone: &watch::Sender<bool>) -> Result<(), Failure> {
-        let at_least = |reached: Stage| {
-            stage.send_if_modified(|stage| {
-                let further = reached > *stage;
-                *stage = (*stage).max(reached);
-                further
-            });
-        };
         match told {
-            Told::Known => at_least(Stage::Known),
-            Told::Started => at_least(Stage::Started),
+            Told::Known | Told::Started => drop(stage.send_replace(Stage::Known)),
             Told::Output(stream, bytes) => {
-                at_least(Stage::Started);
                 let dropped = self.json || (stream == Stream::Stdout && *gone.borrow());
                 if !dropped && follow::write(stream, bytes).await? == Reader::Gone && stream == Stream::Stdout {
                     gone.send_replace(true);
@@ -189,7 +181,7 @@ impl Run {
     }
 
     /// Says what the output doesn't, and gives the exit code.
-    async fn ended(&self, client: &mut Client, record: &Value, piped_to_nobody: bool) -> Result<u8, Failure> {
+    async fn ended(&self, client: &mut Client, record: &Value) -> Result<u8, Failure> {
         if self.json {
             // The same request again is answered with the same record, this time with its output.
             let whole = client.post(&self.path, &self.body).await?;
@@ -205,9 +197,6 @@ impl Run {
             "lost" => tell!("stead: the command was lost: {}", error_of(record)),
             _ => {}
         }
-        if piped_to_nobody && status == "cancelled" {
-            return Ok(BROKEN_PIPE);
-        }
         Ok(exit_code(record))
     }
 }
@@ -218,13 +207,15 @@ async fn stop(
     id: &str,
     mut asked: watch::Receiver<Option<&'static str>>,
     mut seen: watch::Receiver<Stage>,
-) -> Result<(), ClientError> {
-    let Ok(first) = asked.wait_for(Option::is_some).await.map(|asked| asked.unwrap_or("INT")) else { return Ok(()) };
+) -> Result<Value, ClientError> {
+    let Ok(first) = asked.wait_for(Option::is_some).await.map(|asked| asked.unwrap_or("INT")) else {
+        return Ok(Value::Null);
+    };
     if seen.wait_for(|stage| *stage >= Stage::Known).await.is_err() {
-        return Ok(());
+        return Ok(Value::Null);
     }
     let path = format!("/api/commands/{}/cancel", segment(id));
-    client.post(&path, &json!({ "signal": first })).await.map(drop)
+    client.post(&path, &json!({ "signal": first })).await
 }
 
 pub(crate) fn how_to_follow(id: &str) -> String {
@@ -246,6 +237,11 @@ pub(crate) fn exit_code(record: &Value) -> u8 {
         Some("lost") => 137,
         _ => 125,
     }
+}
+
+/// The exit code of a command whose output found no reader: its own if it had ended before.
+fn code_unread(record: &Value) -> u8 {
+    if record.at("status") == "exited" { exit_code(record) } else { BROKEN_PIPE }
 }
 
 #[cfg(test)]

@@ -3,9 +3,11 @@
 use super::Stage;
 use crate::client::{Call, Client, ClientError, query, segment};
 use crate::failure::Failure;
+use crate::json::Fields;
 use bytes::Bytes;
 use rustix::fs::{FileType, fstat};
 use std::io::{self, IsTerminal, Read};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// The most that is sent along with the request: it then survives whatever becomes of the connection.
@@ -65,8 +67,7 @@ pub(super) async fn feed(
     first: Vec<u8>,
     mut stage: watch::Receiver<Stage>,
 ) -> Result<(), Failure> {
-    // A command that never starts reads nothing.
-    if stage.wait_for(|stage| *stage == Stage::Started).await.is_err() {
+    if stage.wait_for(|stage| *stage >= Stage::Known).await.is_err() {
         return Ok(());
     }
     let path = format!("/api/commands/{}/stdin", segment(&command));
@@ -77,12 +78,33 @@ pub(super) async fn feed(
             None => (Bytes::new(), true),
         };
         let path = if end { query(&path, &[("eof", "true")]) } else { path.clone() };
-        match client.send(Call::post(&path).bytes(piece)).await {
-            Ok(_) if end => return Ok(()),
-            Ok(_) => {}
-            // It has ended, or closed its input: whatever is left was never wanted.
-            Err(ClientError::Problem(problem)) if matches!(problem.status, 404 | 409 | 410) => return Ok(()),
+        if !hand_over(&mut client, &command, &path, &piece).await? || end {
+            return Ok(());
+        }
+    }
+}
+
+/// Sends one piece; `false` when the command takes no more.
+async fn hand_over(client: &mut Client, command: &str, path: &str, piece: &Bytes) -> Result<bool, Failure> {
+    let mut pause = Duration::from_millis(10);
+    let mut was_running = false;
+    loop {
+        match client.send(Call::post(path).bytes(piece.clone())).await {
+            Ok(_) => return Ok(true),
+            Err(ClientError::Problem(problem)) if problem.status == 409 => {}
+            Err(ClientError::Problem(problem)) if matches!(problem.status, 404 | 410) => return Ok(false),
             Err(error) => return Err(error.into()),
+        }
+        let record = client.get(&format!("/api/commands/{}", segment(command))).await?;
+        match record.at("status").as_str() {
+            // Its turn will come. Nothing tells us when it does.
+            Some("queued") => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_millis(500));
+            }
+            // It may have begun between the two questions; else it has closed its input.
+            Some("running") if !was_running => was_running = true,
+            _ => return Ok(false),
         }
     }
 }
