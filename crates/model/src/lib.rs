@@ -2,8 +2,10 @@
 //! journal, the state of a shell. Everything here is pure: no file, process, clock or random number is touched, so
 //! every law can be checked by a test that takes microseconds.
 
+pub mod access;
 pub mod clock;
 pub mod command;
+pub mod cursor;
 pub mod effect;
 pub mod enclosure;
 pub mod escalate;

@@ -10,25 +10,33 @@ mod close;
 mod commands;
 mod execute;
 mod follow;
+mod fork;
+mod known;
+mod lists;
 mod look;
 mod orphans;
 mod reap;
 mod recover;
+mod relocate;
 mod sit;
 mod submit;
 mod terminals;
 mod threads;
+mod views;
 mod watch;
 
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};
+pub use fork::Workspace;
+pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
 pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
+pub use views::{LeaseView, ProviderView};
 
 use crate::clock::{Clock, Names, RandomNames, SystemClock};
 use crate::core::Core;
@@ -51,6 +59,9 @@ use stead_model::terminal::DEFAULT_NAME;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Trees of files that are copied at the same time.
+const MOST_COPIES: usize = 2;
 
 /// What happens to instances when the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,6 +125,10 @@ pub(crate) struct Inner {
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
     /// Connections of those who only read, one for each lease as long as somebody does.
     pub(crate) readers: Mutex<HashMap<LeaseId, Weak<Steward>>>,
+    /// What was found when the providers were last tried.
+    tried: Mutex<Option<views::Tried>>,
+    /// Copies of files at once.
+    copies: tokio::sync::Semaphore,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -166,6 +181,8 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             readers: Mutex::default(),
+            tried: Mutex::default(),
+            copies: tokio::sync::Semaphore::new(MOST_COPIES),
             doors: Mutex::default(),
             core,
         });

@@ -12,10 +12,11 @@ pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
 
 use async_trait::async_trait;
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{
-    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
 use stead_model::project::Project;
@@ -81,6 +82,16 @@ pub struct KeptState {
     pub at: Timestamp,
 }
 
+/// The SHA-256 of a token's secret. Not printed: who has it and the database could tell which token is which.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenHash(***)")
+    }
+}
+
 /// Where a list goes on, and how much of it is wanted. Lists are newest first, by (created at, id), so that they are
 /// stable while things come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +120,18 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
+    /// A thread with all its terminals, on a lease that is there: all or nothing.
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()>;
+    /// Puts a thread and its terminals (each as it was and as it becomes) on another lease, all or nothing, and remembers
+    /// the one it leaves among its past ones. `Conflict` if the thread is elsewhere by now, if a terminal has changed, or
+    /// if one that isn't named is on the lease that it leaves.
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()>;
+    /// The leases that a thread has moved away from.
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>>;
+    /// The thread that has moved away from a lease.
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>>;
+    /// Whether a thread has this workspace.
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool>;
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>>;
     async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>>;
     async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()>;
@@ -174,4 +197,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;
     /// Queued or running, oldest first.
     async fn open_commands(&self) -> Result<Vec<Command>>;
+
+    /// `AlreadyExists` (kind `token`) if the id or the hash is taken.
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()>;
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>>;
+    /// With the hash as it is stored, for whoever wants to compare by itself.
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>>;
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>>;
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
+    /// Once: a second time changes nothing.
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
 }

@@ -209,3 +209,16 @@ pub enum Side {
     /// The new one.
     Detached,
 }
+/// A descriptor that whoever started this process left open for it, by its number. To be called once for each, before
+/// this process opens anything of its own that could have the number.
+pub fn inherited(number: i32) -> Option<OwnedFd> {
+    // The first three are everybody's.
+    if number <= 2 {
+        return None;
+    }
+    // SAFETY: borrowed only to ask whether it is open at all.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
+    // SAFETY: it is open, and by the caller's word nobody else's.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
+}

@@ -2,7 +2,10 @@
 
 mod commands;
 mod files;
+mod forks;
 mod leases;
+mod lists;
+mod moves;
 mod once;
 mod restart;
 mod sessions;

@@ -1,13 +1,14 @@
 //! Threads, and what belongs to each.
 
 use super::App;
-use super::body::{Json, Named};
-use super::problem::{Answer, ErrorBody, Problem};
+use super::access::{Caller, OfThread};
+use super::body::{Json, named_as as id};
+use super::problem::{Answer, ErrorBody};
 use super::view::{LeaseView, MetricsView, SessionView, ThreadView};
 use crate::lease::{Force, Ready};
 use crate::stead::{NewThread, Stead};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,14 +55,6 @@ struct NewPolicy {
     max_duration_s: Option<u64>,
 }
 
-pub(super) fn id<T>(text: &str) -> Answer<T>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    text.parse().map_err(|error: T::Err| Problem::invalid(error.to_string()))
-}
-
 /// The longest window there is: a hundred years.
 const FOR_EVER: u64 = 100 * 365 * 86_400;
 
@@ -91,9 +84,15 @@ impl CreateThread {
 )]
 async fn create(
     State(stead): State<Stead>,
+    caller: Caller,
     Json(body): Json<CreateThread>,
 ) -> Answer<(StatusCode, axum::Json<ThreadView>)> {
-    let thread = stead.create_thread(body.read()?).await?;
+    let new = body.read()?;
+    caller.allow(&Method::POST, new.project.as_ref())?;
+    if let Some(other) = &new.share_with {
+        caller.allow(&Method::POST, stead.thread(other).await?.project.as_ref())?;
+    }
+    let thread = stead.create_thread(new).await?;
     Ok((StatusCode::CREATED, axum::Json(thread.into())))
 }
 
@@ -102,7 +101,7 @@ async fn create(
     get, path = "/api/threads/{id}", tag = "threads", params(("id" = String, Path)),
     responses((status = 200, body = ThreadView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn show(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<ThreadView>> {
+async fn show(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<ThreadView>> {
     Ok(axum::Json(stead.thread(&id).await?.into()))
 }
 
@@ -111,7 +110,7 @@ async fn show(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<
     delete, path = "/api/threads/{id}", tag = "threads", params(("id" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 )]
-async fn delete(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<StatusCode> {
+async fn delete(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<StatusCode> {
     stead.delete_thread(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -121,7 +120,7 @@ async fn delete(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answe
     get, path = "/api/threads/{id}/session", tag = "threads", params(("id" = String, Path)),
     responses((status = 200, body = SessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn session(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<SessionView>> {
+async fn session(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<SessionView>> {
     Ok(axum::Json(stead.session(&id).await?.into()))
 }
 
@@ -135,9 +134,9 @@ async fn lease_view(stead: &Stead, ready: Ready) -> Answer<axum::Json<LeaseView>
     get, path = "/api/threads/{id}/lease", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = LeaseView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn lease(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<LeaseView>> {
-    let thread = stead.thread(&id).await?;
-    lease_view(&stead, stead.lease(&thread.lease).await?).await
+async fn lease(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<LeaseView>> {
+    let view = stead.lease_view(&id).await?;
+    Ok(axum::Json(LeaseView::new(view.ready, view.terminals)))
 }
 
 /// What the instance uses.
@@ -145,7 +144,7 @@ async fn lease(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer
     get, path = "/api/threads/{id}/metrics", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = MetricsView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn metrics(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<MetricsView>> {
+async fn metrics(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<MetricsView>> {
     Ok(axum::Json(stead.metrics(&id).await?.into()))
 }
 
@@ -164,7 +163,7 @@ struct Pause {
 )]
 async fn pause(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<Pause>,
 ) -> Answer<axum::Json<LeaseView>> {
     let force = if body.force { Force::Yes } else { Force::No };
@@ -183,7 +182,7 @@ struct Resume {}
 )]
 async fn resume(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(Resume {}): Json<Resume>,
 ) -> Answer<axum::Json<LeaseView>> {
     let ready = stead.resume(&id).await?;

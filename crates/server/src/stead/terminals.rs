@@ -72,6 +72,9 @@ impl Stead {
             let rule = "1-64 of `A-Z a-z 0-9 . _ -`, starting with a letter or digit";
             return Err(Error::Invalid(format!("`{name}` can't be the name of a terminal: {rule}")));
         }
+        // Its thread may be about to move to another lease.
+        let door = self.inner.door(thread);
+        let _inside = door.lock().await;
         let thread = self.thread(thread).await?;
         let core = &self.inner.core;
         let id = TerminalId::made_of(core.entropy());

@@ -10,17 +10,19 @@
 
 mod layers;
 mod leases;
+mod tokens;
 mod work;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError};
+use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TokenHash};
 use crate::pace::Pace;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{
-    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
 use stead_model::project::Project;
@@ -49,6 +51,8 @@ struct Tables {
     instances: BTreeMap<InstanceId, Instance>,
     sessions: BTreeMap<SessionId, Session>,
     commands: BTreeMap<CommandId, Command>,
+    past_leases: BTreeMap<LeaseId, ThreadId>,
+    tokens: BTreeMap<TokenId, (Token, TokenHash)>,
 }
 
 impl MemoryStore {
@@ -121,6 +125,30 @@ impl Store for MemoryStore {
 
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()> {
         self.with(|tables| tables.create_thread(thread, terminal, lease)).await
+    }
+
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+        self.with(|tables| tables.fork_thread(thread, terminals)).await
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        self.with(|tables| tables.move_thread(before, after, terminals)).await
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        self.with(|tables| {
+            let past = tables.past_leases.iter().filter(|(_, mover)| *mover == thread);
+            Ok(past.map(|(lease, _)| lease.clone()).collect())
+        })
+        .await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        self.with(|tables| Ok(tables.past_leases.get(lease).cloned())).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        self.with(|tables| Ok(tables.threads.values().any(|thread| thread.workspace == workspace))).await
     }
 
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
@@ -285,5 +313,29 @@ impl Store for MemoryStore {
 
     async fn open_commands(&self) -> Result<Vec<Command>> {
         self.with(|tables| Ok(tables.open_commands())).await
+    }
+
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()> {
+        self.with(|tables| tables.put_token(token, hash)).await
+    }
+
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>> {
+        self.with(|tables| Ok(tables.tokens.get(id).map(|(token, _)| token.clone()))).await
+    }
+
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>> {
+        self.with(|tables| Ok(tables.token_by_hash(hash))).await
+    }
+
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>> {
+        self.with(|tables| Ok(tables.tokens_at(page))).await
+    }
+
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        self.with(|tables| tables.touch_token(id, at)).await
+    }
+
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        self.with(|tables| tables.revoke_token(id, at)).await
     }
 }

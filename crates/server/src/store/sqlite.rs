@@ -18,15 +18,19 @@ mod schema;
 mod sessions;
 mod terminals;
 mod threads;
+mod tokens;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError};
+use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TokenHash};
 use async_trait::async_trait;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction};
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
-use stead_model::ids::{CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId};
+use stead_model::ids::{
+    CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
+};
 use stead_model::lease::Lease;
 use stead_model::project::Project;
 use stead_model::session::Session;
@@ -181,6 +185,37 @@ impl Store for SqliteStore {
         })
     }
 
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+        write!(self, |tx| {
+            threads::insert(&mut tx, thread).await?;
+            for terminal in terminals {
+                terminals::insert(&mut tx, terminal).await?;
+            }
+        })
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        write!(self, |tx| {
+            threads::put_on(&mut tx, before, after).await?;
+            for (before, after) in terminals {
+                terminals::replace(&mut tx, before, after).await?;
+            }
+            threads::leave(&mut tx, before).await?;
+        })
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        threads::past_leases(&self.readers, thread).await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        threads::mover(&self.readers, lease).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        threads::is_workspace_used(&self.readers, workspace).await
+    }
+
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
         threads::get(&self.readers, id).await
     }
@@ -333,6 +368,30 @@ impl Store for SqliteStore {
     async fn open_commands(&self) -> Result<Vec<Command>> {
         commands::open(&self.readers).await
     }
+
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()> {
+        write!(self, |tx| tokens::insert(&mut tx, token, hash).await?)
+    }
+
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>> {
+        tokens::get(&self.readers, id).await
+    }
+
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>> {
+        tokens::by_hash(&self.readers, hash).await
+    }
+
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>> {
+        tokens::list(&self.readers, page).await
+    }
+
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        write!(self, |tx| tokens::touch(&mut tx, id, at).await?)
+    }
+
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        write!(self, |tx| tokens::revoke(&mut tx, id, at).await?)
+    }
 }
 
 #[cfg(test)]
@@ -347,9 +406,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("stead.db")).await.unwrap();
         let mut plans = 0;
-        for (name, sql) in [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL]
-            .into_iter()
-            .flatten()
+        for (name, sql) in
+            [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL, tokens::ALL]
+                .into_iter()
+                .flatten()
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
             let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();
