@@ -80,10 +80,12 @@ pub(crate) fn orphans(asked: &Orphans) -> Result<u8, Failure> {
         None => {
             let head = ["INSTANCE", "PROVIDER", "LEASE", "STATE"];
             list(&asked.form, &asked.reach, "/api/orphans", &head, "no orphans", |item| {
-                let id = if item.at("instance_id").is_null() { item.at("instance") } else { item.at("instance_id") };
-                let state = if item.at("state").is_null() { item.at("status") } else { item.at("state") };
-                let lease = if item.at("lease_id").is_null() { item.at("lease") } else { item.at("lease_id") };
-                [one_line(id), one_line(item.at("provider")), one_line(lease), one_line(state)]
+                [
+                    one_line(item.at("instance_id")),
+                    one_line(item.at("provider")),
+                    one_line(item.at("lease_id")),
+                    one_line(item.at("status")),
+                ]
             })
         }
     }

@@ -140,12 +140,12 @@ pub fn successor(
 }
 
 /// Starts a program that is to outlive us: in a session of its own, away from our terminal and its Ctrl-C, as nobody's
-/// child of ours, with nothing of what we have open but its log and `link`, which keeps its number.
-pub fn own_session(mut command: Command, cwd: &Path, link: OwnedFd, log: OwnedFd) -> io::Result<()> {
-    let raw = link.as_raw_fd();
+/// child of ours, with nothing of what we have open but its log and `links`, which keep their numbers.
+pub fn own_session(mut command: Command, cwd: &Path, links: [OwnedFd; 2], log: OwnedFd) -> io::Result<()> {
+    let raw = [links[0].as_raw_fd(), links[1].as_raw_fd()];
     command.current_dir(cwd).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     // SAFETY: runs in the child of a fork; `fork`, `_exit`, `setsid`, `fcntl` and `close_range` are
-    // async-signal-safe, nothing is allocated, and `raw` stays open until the program has been executed, because `link` is
+    // async-signal-safe, nothing is allocated, and `raw` stay open until the program has been executed, because `links` are
     // dropped only after `spawn`. Descriptors are marked, not closed: the standard library still needs one of its own.
     unsafe {
         command.pre_exec(move || {
@@ -160,12 +160,16 @@ pub fn own_session(mut command: Command, cwd: &Path, link: OwnedFd, log: OwnedFd
             if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == -1 {
                 return Err(io::Error::last_os_error());
             }
-            let kept = libc::fcntl(raw, libc::F_SETFD, 0);
-            if kept == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+            for number in raw {
+                if libc::fcntl(number, libc::F_SETFD, 0) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
         });
     }
     let spawned = command.spawn();
-    drop(link);
+    drop(links);
     // The process in between has ended already.
     spawned?.wait()?;
     Ok(())

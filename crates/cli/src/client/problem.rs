@@ -35,7 +35,7 @@ impl Problem {
         }
     }
 
-    /// What to do next: as the server has it, else as we know it.
+    /// What to do next: in the words of the command line where there are some, else in the server's.
     pub(crate) fn advice(&self) -> Option<String> {
         let known = match (self.code.as_str(), self.kind.as_deref()) {
             ("not_found", Some("thread")) => "`stead ls` lists the threads that there are",
@@ -54,7 +54,7 @@ impl Problem {
             ("unavailable", _) => "try again in a moment; `stead doctor` tells whether the server is well",
             _ => return self.hint.clone(),
         };
-        Some(self.hint.clone().unwrap_or_else(|| known.to_owned()))
+        Some(known.to_owned())
     }
 }
 
@@ -76,8 +76,8 @@ mod tests {
         let problem = Problem::read(404, body);
         assert_eq!((problem.code.as_str(), problem.to_string().as_str()), ("not_found", "no thread `x`"));
         assert!(problem.advice().unwrap().contains("stead ls"));
-        let body = br#"{"error":{"code":"paused","message":"it is paused","retryable":false,"hint":"wake it"}}"#;
-        assert_eq!(Problem::read(409, body).advice().as_deref(), Some("wake it"), "the server knows better");
+        let body = br#"{"error":{"code":"conflict","message":"it runs","retryable":false,"hint":"say force"}}"#;
+        assert_eq!(Problem::read(409, body).advice().as_deref(), Some("say force"), "the server knows better");
     }
 
     #[test]

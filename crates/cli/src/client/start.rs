@@ -13,6 +13,9 @@ use std::process::Command;
 /// How long a server may take until it listens. It may have much to recover.
 const READY_WITHIN: Timespec = Timespec { tv_sec: 120, tv_nsec: 0 };
 
+/// How long one that failed may take to end.
+const LAST_WORDS_WITHIN: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
+
 /// How much of a log is shown when it didn't get that far.
 const LINES_SHOWN: usize = 10;
 
@@ -85,24 +88,24 @@ impl Start {
         }
         let (mut log, path) = private("server.log")?;
         let begin = log.seek(SeekFrom::End(0)).map_err(place(&path))?;
-        let ready = self.spawn(&log).map_err(StartError::Spawn)?;
-        if poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&READY_WITHIN))
-            .map_err(io::Error::from)
-            .map_err(StartError::Spawn)?
-            == 0
-        {
+        let (ready, lives) = self.spawn(&log).map_err(StartError::Spawn)?;
+        if !heard_of(&ready, &READY_WITHIN)? {
             return Err(StartError::Slow { log: path });
         }
-        // One byte when it listens; nothing if it ended before.
+        // One byte when it listens; nothing if it came to nothing.
         if (&ready).read(&mut [0]).map_err(StartError::Spawn)? == 1 {
             return Ok(());
         }
+        // It may still be telling why.
+        heard_of(&lives, &LAST_WORDS_WITHIN)?;
         Err(StartError::Failed { last_words: last_lines(&mut log, begin).unwrap_or_default(), log: path })
     }
 
-    /// Starts the server and gives the end of a pipe on which it says that it listens.
-    fn spawn(&self, log: &File) -> io::Result<io::PipeReader> {
+    /// Starts the server. Gives the end of a pipe on which it says that it listens, and of one that is held as long as it
+    /// lives.
+    fn spawn(&self, log: &File) -> io::Result<(io::PipeReader, io::PipeReader)> {
         let (ready, told) = io::pipe()?;
+        let (lives, held) = io::pipe()?;
         let mut command = Command::new(&self.program);
         command.arg("serve").arg("--data").arg(&self.data);
         if let Some(config) = &self.config {
@@ -114,8 +117,19 @@ impl Start {
         command.arg("--ready-fd").arg(told.as_raw_fd().to_string());
         // These say what the command line is to do, not the server.
         command.env_remove("STEAD_URL").env_remove("STEAD_TOKEN").env_remove("STEAD_THREAD");
-        stead_term::spawn::own_session(command, &self.data, told.into(), log.try_clone()?.into())?;
-        Ok(ready)
+        stead_term::spawn::own_session(command, &self.data, [told.into(), held.into()], log.try_clone()?.into())?;
+        Ok((ready, lives))
+    }
+}
+
+/// Waits until there is something to read, or the end; `false` if neither comes.
+fn heard_of(pipe: &io::PipeReader, within: &Timespec) -> Result<bool, StartError> {
+    loop {
+        match poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(within)) {
+            Ok(ready) => return Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(StartError::Spawn(error.into())),
+        }
     }
 }
 
