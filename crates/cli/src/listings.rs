@@ -93,8 +93,12 @@ pub(crate) fn orphans(asked: &Orphans) -> Result<u8, Failure> {
 
 pub(crate) fn token(asked: &Token) -> Result<u8, Failure> {
     match &asked.deed {
-        TokenDeed::Create { name, form, reach } => session::run(reach, async |mut client| {
-            let token = client.post("/api/tokens", &json!({ "name": name })).await?;
+        TokenDeed::Create { name, read_only, expires, form, reach } => session::run(reach, async |mut client| {
+            let mut body = json!({ "name": name, "scope": if *read_only { "read" } else { "admin" } });
+            if let Some(expires) = expires {
+                body.set("expires_in_s", expires.as_secs().max(1));
+            }
+            let token = client.post("/api/tokens", &body).await?;
             let text = if form.json {
                 format!("{token:#}\n")
             } else {
@@ -107,13 +111,16 @@ pub(crate) fn token(asked: &Token) -> Result<u8, Failure> {
             Ok(0)
         }),
         TokenDeed::List { form, reach } => {
-            let head = ["TOKEN", "NAME", "CREATED", "LAST USED"];
+            let head = ["TOKEN", "NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
             list(form, reach, "/api/tokens", &head, "no tokens", |item| {
                 [
                     one_line(item.at("id")),
                     one_line(item.at("name")),
+                    one_line(item.at("scope")),
                     age(item.at("created_at")),
                     age(item.at("last_used_at")),
+                    age(item.at("expires_at")),
+                    age(item.at("revoked_at")),
                 ]
             })
         }

@@ -15,6 +15,7 @@ use stead_server::http::{self, App, Doors, Guard};
 use stead_server::stead::{Parts, Stead};
 use stead_server::store::{SqliteStore, Store, StoreError};
 use stead_server::token::{TokenError, Tokens};
+use stead_server::vault::Vault;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -66,7 +67,10 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }
-        let (stead, recovered) = Stead::start(Parts::new(store, config.providers, settings)).await?;
+        let (stead, recovered) = {
+            let vault = Vault::at(data.join("secret.key"));
+            Stead::start(Parts { vault, ..Parts::new(store, config.providers, settings) }).await?
+        };
         tracing::info!(?recovered, "started");
         let line = format!("stead is listening: http://{address}/?token={}\n", tokens.first().reveal());
         let mut hosts = server.allowed_hosts.clone();

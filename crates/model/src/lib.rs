@@ -8,6 +8,7 @@ pub mod command;
 pub mod cursor;
 pub mod effect;
 pub mod enclosure;
+pub mod env;
 pub mod escalate;
 pub mod frame;
 pub mod ids;

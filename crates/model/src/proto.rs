@@ -9,6 +9,7 @@ mod fault;
 pub use command::*;
 pub use fault::{Fault, FaultCode};
 
+use crate::env::Secret;
 use crate::ids::{CommandId, ShellId};
 use crate::shell::Dialect;
 use crate::state::Bytes;
@@ -77,6 +78,10 @@ pub enum Request {
     /// Answered with [`Reply::Shell`].
     #[n(17)]
     SetState(#[n(0)] Box<SetState>),
+    /// Variables and secrets that the shell is to have before its next command, also if one runs now. Noted when it is
+    /// answered, with [`Reply::State`].
+    #[n(18)]
+    SetEnv(#[n(0)] Box<SetEnv>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -190,6 +195,60 @@ pub struct SetState {
     pub version: u64,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetEnv {
+    #[n(0)]
+    pub shell: ShellId,
+    /// Names this change of variables; the one that the shell took last is not taken again.
+    #[n(1)]
+    pub seq: u64,
+    /// Name to value; without one it is unset.
+    #[n(2)]
+    pub vars: Vec<(Bytes, Option<Bytes>)>,
+    #[n(3)]
+    pub secrets: Vec<SetSecret>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetSecret {
+    #[n(0)]
+    pub name: Bytes,
+    /// Differs for each value that it is given.
+    #[n(1)]
+    pub revision: u64,
+    /// Absent: it is one no more, and is unset.
+    #[n(2)]
+    pub value: Option<Secret>,
+}
+
+/// What a shell was told by [`Request::SetEnv`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct EnvInfo {
+    /// The last change of variables that it took; 0: none.
+    #[n(0)]
+    pub seq: u64,
+    #[n(1)]
+    pub secrets: Vec<SecretInfo>,
+    /// Whether it can take secrets: there is a file system in memory to speak through.
+    #[n(2)]
+    pub takes_secrets: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SecretInfo {
+    #[n(0)]
+    pub name: Bytes,
+    #[n(1)]
+    pub revision: u64,
+    /// Whether its value is there. It is kept in memory alone, so it goes when steward and keeper both die.
+    #[n(2)]
+    pub held: bool,
+}
+
 /// Which shell to run.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Program {
@@ -236,6 +295,9 @@ pub struct ShellInfo {
     /// Its other processes: the running command's, or background jobs. Counted only when one shell is asked for.
     #[n(11)]
     pub jobs: Option<u64>,
+    /// Absent from a steward that doesn't know [`Request::SetEnv`].
+    #[n(12)]
+    pub env: Option<EnvInfo>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

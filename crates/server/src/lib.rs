@@ -17,6 +17,7 @@ pub mod stead;
 pub mod steward;
 pub mod store;
 pub mod token;
+pub mod vault;
 
 pub use copy::{OnProgress, Progress};
 pub use error::Error;

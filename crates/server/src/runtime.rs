@@ -13,7 +13,7 @@ use crate::steward::{StewardError, Told};
 use async_trait::async_trait;
 use std::fmt::Debug;
 use stead_model::ids::CommandId;
-use stead_model::proto::{CommandInfo, Exec, Fault, FaultCode, FirstSignal};
+use stead_model::proto::{CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, SetEnv};
 use stead_model::state::ShellState;
 
 /// A command as a runtime gets it; the shell in it is the terminal's.
@@ -86,6 +86,10 @@ pub trait Runtime: Send + Sync + Debug {
     async fn capture(&self) -> Result<Captured, RuntimeError>;
     /// Another state from the next command on.
     async fn set_state(&self, state: &ShellState, version: u64) -> Result<(), RuntimeError>;
+    /// What it was told of its environment.
+    async fn env(&self) -> Result<EnvInfo, RuntimeError>;
+    /// Variables and secrets from the next command on, also if one runs now. The state with them.
+    async fn set_env(&self, set: SetEnv) -> Result<Captured, RuntimeError>;
     /// Ends the shell and keeps what it knows. Refused while it is busy.
     async fn rest(&self) -> Result<(), RuntimeError>;
     /// Ends the shell with everything in it, and forgets it.

@@ -8,6 +8,7 @@
 mod claim;
 mod close;
 mod commands;
+mod env;
 mod execute;
 mod follow;
 mod fork;
@@ -33,6 +34,7 @@ pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
+pub use stead_model::env::{EnvChange, Secret};
 pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
@@ -48,6 +50,7 @@ use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
 use crate::steward::Steward;
 use crate::store::Store;
+use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -97,11 +100,20 @@ pub struct Parts {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
     pub names: Arc<dyn Names>,
+    /// Of the secrets; a real server has its key in its data directory.
+    pub vault: Vault,
 }
 
 impl Parts {
     pub fn new(store: Arc<dyn Store>, providers: Providers, settings: Settings) -> Self {
-        Self { store, providers, settings, clock: Arc::new(SystemClock), names: Arc::new(RandomNames) }
+        Self {
+            store,
+            providers,
+            settings,
+            clock: Arc::new(SystemClock),
+            names: Arc::new(RandomNames),
+            vault: Vault::in_memory(),
+        }
     }
 }
 
@@ -167,6 +179,7 @@ impl Stead {
             providers: parts.providers,
             clock: parts.clock,
             names: parts.names,
+            vault: parts.vault,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });

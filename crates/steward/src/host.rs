@@ -70,6 +70,8 @@ pub(crate) enum What {
     Gathered(u64),
     /// Start the shell again.
     Respawn,
+    /// The shell should have taken the environment of this number.
+    Env(u64),
     /// Standard input is to be closed as soon as the shell has opened it.
     Input,
 }

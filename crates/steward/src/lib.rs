@@ -30,6 +30,7 @@ mod host;
 pub mod journal;
 pub mod keeper;
 mod link;
+mod memory;
 pub mod past;
 mod request;
 mod retain;

@@ -10,7 +10,7 @@ use stead_model::frame::{Frame, Kind};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
     Cancel, CancelReason, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read, ReadBytes, Reply,
-    Request, SetState, Stats, StdinBytes, VERSIONS, Welcome,
+    Request, SetEnv, SetState, Stats, StdinBytes, VERSIONS, Welcome,
 };
 use stead_model::state::Bytes;
 use stead_model::word::is_name;
@@ -80,6 +80,7 @@ impl Steward {
             Request::Stats => Ok(Some(Reply::Stats(self.stats()))),
             Request::RestShell(id) => self.rest_shell(&id).map(Some),
             Request::SetState(set) => self.set_state(&set).map(Some),
+            Request::SetEnv(set) => self.set_env(*set).map(Some),
             Request::Shutdown => {
                 self.shut_down(from);
                 Ok(None)
@@ -178,6 +179,14 @@ impl Steward {
         Ok(Reply::Shell(Box::new(shell.info())))
     }
 
+    fn set_env(&mut self, set: SetEnv) -> Result<Reply, Fault> {
+        let Self { names, shells, host, .. } = self;
+        let shell = names.get(&set.shell).and_then(|key| shells.get_mut(key));
+        let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{}`", set.shell)))?;
+        shell.put_env(host, set)?;
+        Ok(Reply::State(shell.stored_state()))
+    }
+
     fn exec(&mut self, from: From, exec: Exec) -> Result<Option<Reply>, Fault> {
         let follow = exec.follow.map(|credit| Follow {
             command: exec.command.clone(),
@@ -188,7 +197,8 @@ impl Steward {
         });
         if let Some((key, number)) = self.ids.get(&exec.command).copied() {
             let shell = self.shells.get(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
-            if !shell.accepted(number)?.exec.is_same_work(&exec) {
+            let before = shell.accepted(number)?.exec;
+            if !before.is_same_work(&exec) && !before.is_same_work(&shell.as_written(&exec)) {
                 let message = format!("`{}` is the id of another command", exec.command);
                 return Err(Fault::new(FaultCode::Conflict, message));
             }

@@ -107,6 +107,7 @@ impl Steward {
             }
         }
         let shells = &self.shells;
+        crate::memory::sweep(&self.host.dir, |key| shells.contains_key(&key) || unread.contains(&key));
         self.host.dir.sweep_runs(|key| shells.contains_key(&key) || unread.contains(&key))
     }
 
@@ -185,6 +186,7 @@ impl Steward {
             What::Unreaped(incarnation) => shell.unreaped(host, incarnation),
             What::Respawn => shell.respawn(host),
             What::Input => shell.input_ready(host),
+            What::Env(number) => shell.env_overdue(host, number),
             What::Gathered(pair) => shell.output_gathered(host, pair),
         });
     }

@@ -11,9 +11,11 @@
 
 mod cancel;
 mod close;
+mod env;
 mod finish;
 mod input;
 mod pair;
+mod private;
 pub(crate) mod recover;
 mod report;
 mod run;
@@ -44,6 +46,7 @@ use stead_model::shell::{Dialect, Lines, Overlay, Report, Reports};
 use stead_model::state::{Bytes, Capture, ShellState};
 
 pub(crate) use pair::Pair;
+pub(crate) use spawn::open_kept as open_private;
 
 #[derive(Debug)]
 pub(crate) struct Shell {
@@ -86,6 +89,7 @@ pub(crate) struct Shell {
     obsolete: Vec<u64>,
     /// Answers to requests that had to wait for a pipe: connection, request, answer.
     pub(crate) outbox: Vec<(u32, u32, Result<Reply, Fault>)>,
+    env: env::Env,
 }
 
 /// What is kept in memory of a command; the rest is in the journal.
@@ -103,6 +107,8 @@ pub(crate) struct Entry {
     /// Nobody holds its streams any more.
     pub(crate) drained: bool,
     pub(crate) evicted: bool,
+    /// What is written down is not what is run.
+    masked: Option<private::Masked>,
 }
 
 impl Entry {
@@ -118,6 +124,7 @@ impl Entry {
             exec: Some(Rc::new(accepted.exec)),
             drained: false,
             evicted: false,
+            masked: None,
         }
     }
 }
@@ -278,6 +285,7 @@ impl Shell {
             unnoted: false,
             obsolete: Vec::new(),
             outbox: Vec::new(),
+            env: env::Env::default(),
         }
     }
 
@@ -313,6 +321,7 @@ impl Shell {
             captures_functions: self.dialect == Dialect::Bash,
             journal_bytes: self.journal_bytes(),
             jobs: None,
+            env: Some(self.env.info()),
         }
     }
 
@@ -452,6 +461,12 @@ impl Shell {
             things.push((self.parked("ctl"), live.control.as_fd()));
             things.push((self.parked("rep"), live.replies.as_fd()));
             things.push((self.parked("pty"), live.terminal.as_fd()));
+        }
+        things.extend(self.env.memory().map(|memory| (self.parked("sec"), memory)));
+        for (number, entry) in &self.commands {
+            if let Some(masked) = &entry.masked {
+                things.push((self.parked(&format!("text:{number}")), masked.as_fd()));
+            }
         }
         self.output_pipes(things);
         if let Some(running) = &self.running

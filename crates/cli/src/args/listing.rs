@@ -1,7 +1,9 @@
 //! Verbs about the server and about this program.
 
+use super::parse::duration;
 use super::{AsJson, Reach};
 use clap::{Args as ClapArgs, Subcommand};
+use std::time::Duration;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Listing {
@@ -30,11 +32,19 @@ pub(crate) struct Token {
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenDeed {
     /// Make a token and print it, this once.
-    #[command(after_help = "Examples:\n  STEAD_TOKEN=$(stead token create ci)")]
+    #[command(
+        after_help = "Examples:\n  STEAD_TOKEN=$(stead token create ci)\n  stead token create --read-only --expires 12h screen"
+    )]
     Create {
         /// What it is for.
         #[arg(value_name = "NAME")]
         name: String,
+        /// It may look, and change nothing.
+        #[arg(long)]
+        read_only: bool,
+        /// It is good for this long only (`30s`, `5m`, `1h`).
+        #[arg(long, value_name = "TIME", value_parser = duration)]
+        expires: Option<Duration>,
         #[command(flatten)]
         form: AsJson,
         #[command(flatten)]

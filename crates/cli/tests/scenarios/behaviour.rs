@@ -1,6 +1,7 @@
 //! What was asked for beyond the scenarios that had names.
 
 mod commands;
+mod env;
 mod files;
 mod forks;
 mod leases;
@@ -8,6 +9,7 @@ mod lists;
 mod moves;
 mod once;
 mod restart;
+mod secrets;
 mod sessions;
 mod terminals;
 mod together;

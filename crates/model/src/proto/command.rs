@@ -1,6 +1,7 @@
 //! A command: how it is asked for, followed, fed and stopped, and what is told of it.
 
 use super::{Fault, FaultCode, MAX_TEXT};
+use crate::env::{Secret, redact};
 use crate::frame::Stream;
 use crate::ids::{CommandId, ShellId};
 use crate::state::Bytes;
@@ -78,6 +79,21 @@ impl Exec {
             }
         }
         Ok(())
+    }
+
+    /// The same with a mask wherever it holds the value of a secret.
+    pub fn redacted(&self, values: &[&Secret]) -> Self {
+        let hide = |bytes: &Bytes| Bytes(redact(bytes, values.iter().copied()));
+        Self {
+            text: hide(&self.text),
+            cwd: self.cwd.as_ref().map(hide),
+            env: self.env.iter().map(|(name, value)| (name.clone(), hide(value))).collect(),
+            stdin: match &self.stdin {
+                Stdin::Bytes(bytes) => Stdin::Bytes(hide(bytes)),
+                other @ (Stdin::Empty | Stdin::Open) => other.clone(),
+            },
+            ..self.clone()
+        }
     }
 
     /// Whether a repeated request means the same work. How it is waited for may differ.

@@ -141,6 +141,8 @@ impl From<Error> for Problem {
             | Error::Store(_)
             | Error::Path { .. }
             | Error::Io(_)
+            | Error::Env(_)
+            | Error::Vault(_)
             | Error::Stopping => problem,
         }
     }

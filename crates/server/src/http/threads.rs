@@ -4,16 +4,20 @@ use super::App;
 use super::access::{Caller, OfThread};
 use super::body::{Json, named_as as id};
 use super::problem::{Answer, ErrorBody};
-use super::view::{LeaseView, MetricsView, SessionView, ThreadView};
+use super::terminals::default_name;
+use super::view::{LeaseView, MetricsView, SessionView, TerminalShown, ThreadView};
 use crate::lease::{Force, Ready};
-use crate::stead::{NewThread, Stead};
+use crate::stead::{NewThread, Stead, Workspace};
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+use stead_model::env::{EnvChange, Secret};
 use stead_model::ids::{ProjectId, ProviderName, ThreadId};
 use stead_model::session::Policy;
+use stead_model::state::Bytes;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -27,6 +31,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(metrics))
         .routes(routes!(pause))
         .routes(routes!(resume))
+        .routes(routes!(fork))
+        .routes(routes!(relocate))
+        .routes(routes!(env))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -187,4 +194,96 @@ async fn resume(
 ) -> Answer<axum::Json<LeaseView>> {
     let ready = stead.resume(&id).await?;
     lease_view(&stead, ready).await
+}
+
+/// What becomes of the files.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum HowFiles {
+    /// Each has its own from here on.
+    #[default]
+    Copy,
+    /// Both have the same, on the same lease.
+    Share,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Fork {
+    /// Of the new thread; made up if absent.
+    id: Option<String>,
+    #[serde(default)]
+    workspace: HowFiles,
+}
+
+/// Make a thread with the same terminal state.
+#[utoipa::path(
+    post, path = "/api/threads/{id}/fork", tag = "threads", params(("id" = String, Path)), request_body = Fork,
+    responses((status = 201, body = ThreadView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn fork(
+    State(stead): State<Stead>,
+    OfThread(source): OfThread,
+    Json(body): Json<Fork>,
+) -> Answer<(StatusCode, axum::Json<ThreadView>)> {
+    let new = body.id.map(|text| id::<ThreadId>(&text)).transpose()?;
+    let workspace = match body.workspace {
+        HowFiles::Copy => Workspace::Copy,
+        HowFiles::Share => Workspace::Share,
+    };
+    let thread = stead.fork(&source, new, workspace, Arc::new(|_| {})).await?;
+    Ok((StatusCode::CREATED, axum::Json(thread.into())))
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Move {
+    provider: String,
+}
+
+/// Move a thread to another provider; state and files go along.
+#[utoipa::path(
+    post, path = "/api/threads/{id}/move", tag = "threads", params(("id" = String, Path)), request_body = Move,
+    responses((status = 200, body = LeaseView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn relocate(
+    State(stead): State<Stead>,
+    OfThread(thread): OfThread,
+    Json(body): Json<Move>,
+) -> Answer<axum::Json<LeaseView>> {
+    let provider: ProviderName = id(&body.provider)?;
+    let ready = stead.move_thread(&thread, &provider, Arc::new(|_| {})).await?;
+    lease_view(&stead, ready).await
+}
+
+/// Null unsets.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Env {
+    #[serde(default)]
+    vars: BTreeMap<String, Option<String>>,
+    /// Encrypted where they are kept, and shown as `***`.
+    #[serde(default)]
+    secrets: BTreeMap<String, Option<String>>,
+    #[serde(default = "default_name")]
+    terminal: String,
+}
+
+/// Set variables and secrets of a terminal: all of them, or none. In force for the next command that starts, whatever
+/// the shell is doing now.
+#[utoipa::path(
+    put, path = "/api/threads/{id}/env", tag = "terminals", params(("id" = String, Path)), request_body = Env,
+    responses((status = 200, body = TerminalShown), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn env(
+    State(stead): State<Stead>,
+    OfThread(thread): OfThread,
+    Json(body): Json<Env>,
+) -> Answer<axum::Json<TerminalShown>> {
+    let bytes = |text: String| Bytes(text.into_bytes());
+    let vars = body.vars.into_iter().map(|(name, value)| (bytes(name), value.map(bytes))).collect();
+    let secret = |value: String| Secret::new(value.into_bytes());
+    let secrets = body.secrets.into_iter().map(|(name, value)| (bytes(name), value.map(secret))).collect();
+    let terminal = stead.set_env(&thread, &body.terminal, EnvChange { vars, secrets }).await?;
+    Ok(axum::Json(terminal.into()))
 }

@@ -113,8 +113,7 @@ async fn states(inner: &Inner, thread: &Thread) -> Result<Vec<Terminal>, Error> 
     Ok(terminals)
 }
 
-/// Makes the rows of the new thread. What else belongs to a terminal is to be copied here, from each source to its copy,
-/// before the rows are there for anybody.
+/// Makes the rows of the new thread, with what was asked of its terminals' environments.
 async fn publish(
     inner: &Inner,
     source: &Thread,
@@ -137,6 +136,7 @@ async fn publish(
     };
     let mut copies =
         vec![Terminal::new(thread.default_terminal.clone(), id.clone(), lease.clone(), DEFAULT_NAME.to_owned(), now)];
+    let mut envs = Vec::new();
     for terminal in terminals {
         let state = elsewhere(&terminal.state, &here, &there);
         match copies.first_mut() {
@@ -147,8 +147,14 @@ async fn publish(
                 copies.push(Terminal { state, ..copy });
             }
         }
+        let copy = copies.iter().find(|copy| copy.name == terminal.name);
+        if let Some(copy) = copy
+            && let Some(asked) = super::env::carried(inner, &terminal.id, &copy.id).await?
+        {
+            envs.push((copy.id.clone(), asked));
+        }
     }
-    core.store.fork_thread(&thread, &copies).await?;
+    core.store.fork_thread(&thread, &copies, &envs).await?;
     Ok(thread)
 }
 

@@ -152,6 +152,10 @@ fn plan_files(
     }
     let workspace = own_workspace(lease);
     let to = there.lasting(&workspace).ok_or_else(|| unsupported(there))?;
+    if from.home.is_some() && to.home.is_none() {
+        // It would come without what is at home.
+        return Err(unsupported(there).into());
+    }
     Ok((Files::Copy { from, to }, workspace))
 }
 

@@ -13,7 +13,7 @@ mod leases;
 mod tokens;
 mod work;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TokenHash};
+use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
 use crate::pace::Pace;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ struct Tables {
     threads: BTreeMap<ThreadId, Thread>,
     terminals: BTreeMap<TerminalId, Terminal>,
     states: BTreeMap<TerminalId, BTreeMap<u64, KeptState>>,
+    envs: BTreeMap<TerminalId, TerminalEnv>,
     leases: BTreeMap<LeaseId, Lease>,
     events: BTreeMap<LeaseId, BTreeMap<u64, LeaseEvent>>,
     event_ids: BTreeMap<EventId, LeaseId>,
@@ -127,8 +128,13 @@ impl Store for MemoryStore {
         self.with(|tables| tables.create_thread(thread, terminal, lease)).await
     }
 
-    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
-        self.with(|tables| tables.fork_thread(thread, terminals)).await
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
+        self.with(|tables| tables.fork_thread(thread, terminals, envs)).await
     }
 
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
@@ -213,6 +219,24 @@ impl Store for MemoryStore {
 
     async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>> {
         self.with(|tables| Ok(tables.state_at(terminal, version))).await
+    }
+
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv> {
+        self.with(|tables| Ok(tables.envs.get(terminal).cloned().unwrap_or_default())).await
+    }
+
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        self.with(|tables| tables.change_env(terminal, asked)).await
+    }
+
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()> {
+        self.with(|tables| {
+            if let Some(env) = tables.envs.get_mut(terminal).filter(|env| env.seq == seq) {
+                env.pending.clear();
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn put_lease(&self, lease: &Lease) -> Result<()> {

@@ -10,6 +10,7 @@
 //! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
 
 mod commands;
+mod env;
 mod leases;
 mod open;
 mod projects;
@@ -20,7 +21,7 @@ mod terminals;
 mod threads;
 mod tokens;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TokenHash};
+use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
 use async_trait::async_trait;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -185,11 +186,20 @@ impl Store for SqliteStore {
         })
     }
 
-    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
         write!(self, |tx| {
             threads::insert(&mut tx, thread).await?;
+            threads::refuse_if_removed(&mut tx, thread).await?;
             for terminal in terminals {
                 terminals::insert(&mut tx, terminal).await?;
+            }
+            for (terminal, asked) in envs {
+                env::change(&mut tx, terminal, asked).await?;
             }
         })
     }
@@ -197,6 +207,7 @@ impl Store for SqliteStore {
     async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
         write!(self, |tx| {
             threads::put_on(&mut tx, before, after).await?;
+            threads::refuse_if_removed(&mut tx, after).await?;
             for (before, after) in terminals {
                 terminals::replace(&mut tx, before, after).await?;
             }
@@ -270,6 +281,18 @@ impl Store for SqliteStore {
 
     async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>> {
         terminals::state_at(&self.readers, terminal, version).await
+    }
+
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv> {
+        env::get(&self.readers, terminal).await
+    }
+
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        write!(self, |tx| env::change(&mut tx, terminal, asked).await?)
+    }
+
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()> {
+        write!(self, |tx| env::taken(&mut tx, terminal, seq).await?)
     }
 
     async fn put_lease(&self, lease: &Lease) -> Result<()> {
@@ -406,10 +429,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("stead.db")).await.unwrap();
         let mut plans = 0;
-        for (name, sql) in
-            [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL, tokens::ALL]
-                .into_iter()
-                .flatten()
+        for (name, sql) in [
+            ALL,
+            projects::ALL,
+            threads::ALL,
+            terminals::ALL,
+            leases::ALL,
+            sessions::ALL,
+            commands::ALL,
+            env::ALL,
+            tokens::ALL,
+        ]
+        .into_iter()
+        .flatten()
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
             let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();

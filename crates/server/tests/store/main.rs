@@ -13,6 +13,7 @@ mod commands;
 mod corrupt;
 mod crash;
 mod disk_full;
+mod env;
 mod law;
 mod leases;
 mod moves;

@@ -1,10 +1,10 @@
 //! Threads that are copied and threads that move: rows that belong together, all or nothing.
 
 use crate::rig::*;
-use stead_model::lease::Lease;
+use stead_model::lease::{Input, Lease};
 use stead_model::terminal::Terminal;
 use stead_model::thread::Thread;
-use stead_server::store::Store;
+use stead_server::store::{InstanceChange, Store};
 
 on_every_store![
     a_fork_comes_with_all_its_terminals,
@@ -12,6 +12,7 @@ on_every_store![
     a_thread_moves_with_its_terminals_and_remembers_where_it_was,
     a_move_is_refused_whole_if_anything_has_changed,
     a_lease_that_others_are_on_is_not_left,
+    nobody_comes_to_a_lease_that_is_being_removed,
     past_leases_go_with_their_thread,
     a_workspace_is_used_as_long_as_a_thread_has_it,
 ];
@@ -28,7 +29,7 @@ async fn a_fork_comes_with_all_its_terminals(store: Shared) {
     store.put_lease(&lease("a", 1)).await.unwrap();
     let mut one = terminal("a", 2);
     one.state = in_dir("/x");
-    store.fork_thread(&thread("a", 2), &[one.clone(), second("a", 3)]).await.unwrap();
+    store.fork_thread(&thread("a", 2), &[one.clone(), second("a", 3)], &[]).await.unwrap();
     assert_eq!(store.thread(&thread_id("a")).await.unwrap(), Some(thread("a", 2)));
     assert_eq!(store.terminals_of_thread(&thread_id("a")).await.unwrap(), [second("a", 3), one]);
     assert_eq!(store.states(&terminal_id("a")).await.unwrap().len(), 1);
@@ -37,13 +38,13 @@ async fn a_fork_comes_with_all_its_terminals(store: Shared) {
 async fn a_fork_that_is_refused_leaves_nothing(store: Shared) {
     make_thread(&*store, "taken", 1).await;
     store.put_lease(&lease("a", 1)).await.unwrap();
-    let refused = store.fork_thread(&thread("taken", 2), &[terminal("a", 2)]).await;
+    let refused = store.fork_thread(&thread("taken", 2), &[terminal("a", 2)], &[]).await;
     assert_refused!(refused, AlreadyExists, "thread", "thr-taken");
     let mut clash = second("a", 2);
     clash.id = terminal_id("taken");
-    let refused = store.fork_thread(&thread("a", 2), &[terminal("a", 2), clash]).await;
+    let refused = store.fork_thread(&thread("a", 2), &[terminal("a", 2), clash], &[]).await;
     assert_refused!(refused, AlreadyExists, "terminal", "term-taken");
-    let refused = store.fork_thread(&thread("b", 2), &[terminal("b", 2)]).await;
+    let refused = store.fork_thread(&thread("b", 2), &[terminal("b", 2)], &[]).await;
     assert_refused!(refused, NotFound, "lease", "lease-b");
     for name in ["a", "b"] {
         assert_eq!(store.thread(&thread_id(name)).await.unwrap(), None);
@@ -111,6 +112,22 @@ async fn a_lease_that_others_are_on_is_not_left(store: Shared) {
     let refused = store.move_thread(&before, &after, &terminals).await;
     assert_refused!(refused, Conflict, "lease", "lease-a");
     assert_eq!(store.terminals_of_lease(&before.lease).await.unwrap().len(), 3);
+}
+
+async fn nobody_comes_to_a_lease_that_is_being_removed(store: Shared) {
+    let (before, after, terminals) = about_to_move(&*store).await;
+    for (id, doomed) in [("1", store.lease(&after.lease).await.unwrap().unwrap()), ("2", lease("b", 1))] {
+        if id == "2" {
+            store.put_lease(&doomed).await.unwrap();
+        }
+        let input = Input::WantDestroyed;
+        let wanted = doomed.apply(&input, at(9)).unwrap();
+        store.replace_lease(&doomed, &wanted, &event(id, &wanted, &input), &InstanceChange::Nothing).await.unwrap();
+    }
+    assert_refused!(store.move_thread(&before, &after, &terminals).await, Conflict, "lease", "lease-there");
+    assert_refused!(store.fork_thread(&thread("b", 2), &[terminal("b", 2)], &[]).await, Conflict, "lease", "lease-b");
+    assert_eq!(store.thread(&thread_id("b")).await.unwrap(), None);
+    assert_eq!(store.thread(&before.id).await.unwrap(), Some(before));
 }
 
 async fn past_leases_go_with_their_thread(store: Shared) {

@@ -37,6 +37,7 @@ impl Shell {
     pub(crate) fn put_state(&mut self, host: &mut Host, set: &SetState) -> Result<(), Fault> {
         let state: ShellState = minicbor::decode(&set.state)
             .map_err(|_| Fault::new(FaultCode::Invalid, "the state to be set can't be read"))?;
+        let state = self.without_secrets(state);
         if set.version <= self.mark.version {
             let message = format!("the shell is at version {} already", self.mark.version);
             return Err(Fault::new(FaultCode::Conflict, message));
@@ -45,7 +46,9 @@ impl Shell {
         let cwd = if state.cwd.is_empty() { self.open.cwd.clone() } else { state.cwd.clone() };
         let mark =
             StateMark { version: set.version, stored: set.version, cwd, oldpwd: state.oldpwd.clone(), last_status: 0 };
-        self.journal.store_state(set.version, &set.state).map_err(|error| journal_fault(&error))?;
+        self.journal
+            .store_state(set.version, &minicbor::to_vec(&state).unwrap_or_default())
+            .map_err(|error| journal_fault(&error))?;
         let before = std::mem::replace(&mut self.mark, mark);
         // A head says it all; wherever in the log it stands, it holds from there on.
         if let Err(error) = self.journal.append(&[&self.head()], Need::WithReserve) {
@@ -71,6 +74,7 @@ impl Shell {
         if let Some(mut running) = self.running.take() {
             self.close_input(host, &mut running);
         }
+        self.forget_secrets(host);
         match fs::remove_dir_all(&self.run) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(super::io_fault("can't remove the run directory", &error));

@@ -67,6 +67,7 @@ impl Shell {
             self.running = Some(running);
             return self.finish_later(host);
         }
+        self.wipe();
         if ending.streams_open {
             // More may lie there already, too late to be the command's own.
             host.unread.insert((self.key, pair));
@@ -97,7 +98,7 @@ impl Shell {
     fn capture_state(&mut self, running: &Running, left: &Left, ending: &mut Ending) -> StateMark {
         let mut mark = StateMark { version: self.mark.version + 1, ..self.mark.clone() };
         let before = self.state.clone();
-        let mut after = None;
+        let (mut after, mut captured) = (None, true);
         match left {
             Left::Shell(report) => {
                 mark.last_status = report.status;
@@ -120,6 +121,7 @@ impl Shell {
                         mark.oldpwd.clone_from(&report.oldpwd);
                     }
                 }
+                captured = after.is_some();
                 after = Some(after.unwrap_or_else(|| before.clone()));
             }
             Left::Mute => {
@@ -137,6 +139,7 @@ impl Shell {
                 // An `errexit` that ended the shell would end the next one too, at its first failing command.
                 after.options.remove("errexit");
             }
+            self.keep_env(&mut after, captured, ending);
             self.adopt_state(after, &mut mark, ending);
         }
         ending.state_changed |= mark.cwd != before.cwd || mark.oldpwd != before.oldpwd;
@@ -180,7 +183,7 @@ impl Shell {
     /// either, and is replaced.
     fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
         let baseline = self.baseline.as_ref()?;
-        let dump = fs::read(self.run.join(file));
+        let dump = fs::read(self.place(file));
         if dump.as_ref().is_ok_and(|dump| is_unused(dump)) && !self.is_disk_full() {
             ending.shell_replaced = true;
             let message =
@@ -190,7 +193,7 @@ impl Shell {
             return None;
         }
         let ours = self.lines().exit_trap();
-        let debug = fs::read(self.run.join("t")).unwrap_or_default();
+        let debug = fs::read(self.place("t")).unwrap_or_default();
         let capture = dump.map_err(|error| error.to_string()).and_then(|dump| {
             let capture = Capture::parse(self.dialect, &dump, ours.as_bytes());
             capture.and_then(|capture| capture.with_debug_trap(&debug)).map_err(|error| error.to_string())
@@ -217,6 +220,7 @@ impl Shell {
         ending: Ending,
         mark: StateMark,
     ) -> Result<(), JournalError> {
+        let ending = self.ending_as_written(ending);
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
         let drained = !ending.streams_open;
@@ -226,6 +230,9 @@ impl Shell {
         entry.ended = Some(at);
         entry.exec = None;
         entry.drained = drained;
+        if entry.masked.take().is_some() {
+            host.link.unpark(&self.parked(&format!("text:{number}")));
+        }
         host.news.insert(self.key);
         Ok(())
     }

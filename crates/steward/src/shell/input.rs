@@ -43,7 +43,7 @@ impl Input {
 
 impl Shell {
     pub(super) fn make_input(&mut self, host: &mut Host, number: u64, stdin: &Stdin) -> io::Result<Option<Input>> {
-        let path = self.run.join(format!("i.{number}"));
+        let path = self.place(&format!("i.{number}"));
         let pipe = match stdin {
             Stdin::Empty => return Ok(None),
             Stdin::Bytes(bytes) => {
@@ -66,7 +66,7 @@ impl Shell {
         if *stdin == Stdin::Empty {
             return None;
         }
-        let path = self.run.join(format!("i.{number}"));
+        let path = self.place(&format!("i.{number}"));
         Some(Input { path, pipe: pipe.map(File::from), waiting: VecDeque::new(), watched: false })
     }
 

@@ -320,6 +320,8 @@ impl Shell {
             self.output_ready(host, id);
         }
         self.finish_if_over(host);
+        self.conclude_env(host);
+        self.start_next(host);
     }
 
     /// Moves bytes from a pair into its command's files, and notes each piece in the journal.

@@ -29,23 +29,34 @@ impl Shell {
         if self.queue.len() >= MAX_QUEUE {
             return Err(Fault::new(FaultCode::LimitReached, format!("{MAX_QUEUE} commands are waiting already")));
         }
-        if self.journal.is_full() {
-            self.journal.begin_segment(&self.head()).map_err(|error| journal_fault(&error))?;
-            self.note_live(host)?;
-        }
+        self.roll(host)?;
         if self.live.is_none() && idle {
             self.spawn(host)?;
         }
         let number = self.next_number;
-        let record = Record::Accepted(Box::new(Accepted { number, at: now(), exec }));
+        let written = self.as_written(&exec);
+        let masked = if written == exec { None } else { Some(self.mask(host, number, &exec)?) };
+        let accepted = Accepted { number, at: now(), exec: written, masked: masked.is_some().then_some(true) };
+        let record = Record::Accepted(Box::new(accepted));
         let first = self.journal.append(&[&record], Need::WithReserve).map_err(|error| journal_fault(&error))?;
         if let Record::Accepted(accepted) = record {
-            self.commands.insert(number, Entry::new(*accepted, first));
+            let entry = Entry { masked, ..Entry::new(Accepted { exec, ..*accepted }, first) };
+            self.commands.insert(number, entry);
         }
         self.next_number += 1;
         self.queue.push_back(number);
         self.start_next(host);
         Ok(number)
+    }
+
+    /// Begins a new log file if the one there is full.
+    pub(super) fn roll(&mut self, host: &Host) -> Result<(), Fault> {
+        if self.journal.is_full() {
+            self.journal.begin_segment(&self.head()).map_err(|error| journal_fault(&error))?;
+            self.note_live(host)?;
+            self.note_env_again().map_err(|error| journal_fault(&error))?;
+        }
+        Ok(())
     }
 
     /// A new log file must know the process too.
@@ -59,6 +70,9 @@ impl Shell {
     /// Gives the next command to the shell, if it is free and there is one.
     pub(super) fn start_next(&mut self, host: &mut Host) {
         while self.running.is_none() && self.live.as_ref().is_some_and(Live::can_take) {
+            if self.env_first(host) {
+                return;
+            }
             let Some(number) = self.queue.pop_front() else { return };
             if let Err(fault) = self.start(host, number) {
                 let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
@@ -143,7 +157,7 @@ impl Shell {
         }
         if !overlay.is_empty() {
             let lines = self.lines();
-            super::spawn::write_private(&self.run.join("w"), &lines.overlay_script(number, overlay))?;
+            super::spawn::write_private(&self.place("w"), &lines.overlay_script(number, overlay))?;
             super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
         }
         if let Some(live) = &mut self.live {

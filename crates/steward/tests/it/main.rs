@@ -9,6 +9,7 @@
 )]
 
 mod basics;
+mod env;
 mod hard_cases;
 mod hygiene;
 mod input;
@@ -17,3 +18,4 @@ mod overlays;
 mod queue;
 mod rest;
 mod rig;
+mod secrets;

@@ -145,6 +145,19 @@ async fn a_fork_that_makes_no_sense_is_refused_and_makes_nothing() {
 }
 
 #[tokio::test]
+async fn a_copy_that_fails_leaves_nothing() {
+    let rig = Rig::new("local").await;
+    let sandbox = rig.sandbox("t").await;
+    // Longer than any path may be: it can only be walked, not named.
+    run(&sandbox, "echo x >f; d=$(printf %0200d 0); for i in $(seq 25); do mkdir $d; cd -P $d; done; cd /tmp").await;
+    let failed = rig.stead.fork(&thread("t"), Some(thread("u")), Workspace::Copy, quiet()).await.unwrap_err();
+    assert!(failed.to_string().contains("can't copy"), "{failed}");
+    assert_eq!(count(&rig, "SELECT count(*) FROM leases").await, 1);
+    assert_eq!(std::fs::read_dir(rig.path().join("local/workspaces")).unwrap().count(), 1);
+    assert_eq!(rig.stead.thread(&thread("u")).await.unwrap_err().code(), "not_found");
+}
+
+#[tokio::test]
 async fn deleting_a_thread_of_a_project_leaves_the_projects_files_whatever_it_is_called() {
     let rig = Rig::new("local").await;
     let project = rig.stead.create_project("w").await.unwrap();

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use stead_model::ids::ProviderName;
 use stead_model::lease::{Observed, Seen};
 use stead_server::lease::Force;
-use stead_server::provider::fake::{Fake, Shells};
+use stead_server::provider::fake::{Call, Fake, Mischief, Shells};
 use stead_server::provider::local::{LocalConfig, provider};
-use stead_server::provider::{Availability, Provider};
+use stead_server::provider::{Availability, Provider, Trouble};
 use stead_server::stead::{NewThread, Sandbox, Stead, Where};
 use stead_server::store::Page;
 use stead_term::cgroup::Limits;
@@ -161,12 +161,39 @@ async fn a_move_that_makes_no_sense_is_refused_and_changes_nothing() {
         assert_eq!(refused.code(), code, "{of} {to}: {refused}");
     }
     rig.stead.delete_thread(&thread("guest")).await.unwrap();
-    let refused = rig.stead.move_thread(&thread("t"), &name("toy"), quiet()).await.unwrap_err();
-    assert_eq!(refused.code(), "unsupported", "its files are nowhere on this machine");
+    // The files of one are nowhere on this machine, the other has no home.
+    for to in ["toy", "fake"] {
+        let refused = rig.stead.move_thread(&thread("t"), &name(to), quiet()).await.unwrap_err();
+        assert_eq!(refused.code(), "unsupported", "{to}: {refused}");
+    }
     let here = move_to(&rig, "local").await;
     assert_eq!(here.lease.id, before.id, "it is there");
     assert_eq!(out(&sandbox, "echo works").await, "works\n");
     assert_eq!(count(&rig, "SELECT count(*) FROM leases").await, 1);
+}
+
+#[tokio::test]
+async fn a_move_to_a_provider_that_fails_leaves_the_thread_where_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = Fake::new(name("other"), Shells::Real(dir.path().join("other")));
+    let more: Vec<Arc<dyn Provider>> = vec![Arc::new(other.clone())];
+    let (rig, _) = Rig::over(dir, "fake", BTreeMap::new(), more).await;
+    let sandbox = rig.sandbox("t").await;
+    run(&sandbox, "echo x >f; export X=1").await;
+    let before = lease_of(&rig, "t").await;
+    for mischief in [Mischief::Refuse(Trouble::Exhausted), Mischief::Refuse(Trouble::Unavailable)] {
+        other.next(Call::Create, mischief);
+        let failed = rig.stead.move_thread(&thread("t"), &name("other"), quiet()).await.unwrap_err();
+        assert!(["limit_reached", "provider_error"].contains(&failed.code()), "{failed}");
+        let now = lease_of(&rig, "t").await;
+        assert_eq!((&now.id, now.observed, &now.instance), (&before.id, Observed::Running, &before.instance));
+        assert_eq!(count(&rig, "SELECT count(*) FROM leases").await, 1, "nothing is left of it");
+        assert_eq!(std::fs::read_dir(rig.path().join("other")).map_or(0, Iterator::count), 0, "nor there");
+        assert_eq!(out(&sandbox, "cat f; echo $X").await, "x\n1\n");
+    }
+    move_to(&rig, "other").await;
+    assert_eq!(out(&sandbox, "cat f; echo $X").await, "x\n1\n");
+    assert_eq!((rig.fake.truth().len(), other.truth().len()), (0, 1));
 }
 
 /// Played by the server that is killed.

@@ -1,10 +1,10 @@
 //! Threads, terminals and their states.
 
 use super::{Tables, conflict, exists, missing, page};
-use crate::store::{KeptState, Page, Result};
+use crate::store::{AskedEnv, KeptState, Page, Result, TerminalEnv};
 use stead_model::clock::Timestamp;
-use stead_model::ids::{ProjectId, TerminalId, ThreadId};
-use stead_model::lease::Lease;
+use stead_model::ids::{LeaseId, ProjectId, TerminalId, ThreadId};
+use stead_model::lease::{Desired, Lease};
 use stead_model::terminal::{KEPT_STATES, Terminal};
 use stead_model::thread::Thread;
 
@@ -31,10 +31,16 @@ impl Tables {
         put
     }
 
-    pub(super) fn fork_thread(&mut self, thread: &Thread, terminals: &[Terminal]) -> Result<()> {
+    pub(super) fn fork_thread(
+        &mut self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
         if self.threads.contains_key(&thread.id) {
             return exists(THREAD, &thread.id);
         }
+        self.refuse_if_removed(&thread.lease)?;
         self.threads.insert(thread.id.clone(), thread.clone());
         for (done, terminal) in terminals.iter().enumerate() {
             if let Err(error) = self.put_terminal(terminal) {
@@ -45,6 +51,9 @@ impl Tables {
                 }
                 return Err(error);
             }
+        }
+        for (terminal, asked) in envs {
+            self.change_env(terminal, asked)?;
         }
         Ok(())
     }
@@ -59,6 +68,7 @@ impl Tables {
         if stored.lease != before.lease {
             return conflict(THREAD, &before.id);
         }
+        self.refuse_if_removed(&after.lease)?;
         for (was, becomes) in terminals {
             let Some(stored) = self.terminals.get(&was.id) else { return missing(TERMINAL, &was.id) };
             if (stored.generation, stored.version) != (was.generation, was.version) {
@@ -85,6 +95,13 @@ impl Tables {
         }
         self.past_leases.insert(before.lease.clone(), before.id.clone());
         Ok(())
+    }
+
+    /// Nobody is on it, and it is to be destroyed.
+    fn refuse_if_removed(&self, lease: &LeaseId) -> Result<()> {
+        let doomed = self.leases.get(lease).is_some_and(|lease| lease.desired == Desired::Destroyed);
+        let used = self.terminals.values().any(|terminal| terminal.lease == *lease);
+        if doomed && !used { conflict("lease", lease) } else { Ok(()) }
     }
 
     pub(super) fn threads_of(&self, project: Option<&ProjectId>, at: &Page) -> Vec<Thread> {
@@ -169,6 +186,16 @@ impl Tables {
     pub(super) fn delete_terminal(&mut self, id: &TerminalId) {
         self.terminals.remove(id);
         self.states.remove(id);
+        self.envs.remove(id);
+    }
+
+    pub(super) fn change_env(&mut self, id: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        if !self.terminals.contains_key(id) {
+            return missing(TERMINAL, id);
+        }
+        let env = self.envs.entry(id.clone()).or_default();
+        env.change(asked);
+        Ok(env.clone())
     }
 
     pub(super) fn states_of(&self, terminal: &TerminalId) -> Vec<KeptState> {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 /// Each once, in order, for ever as it was: files are out there that have been made by it.
 const MIGRATIONS: &[(i64, &str, &str)] = &[
     (1, "layers", include_str!("../../../migrations/sqlite/0001_layers.sql")),
+    (2, "env", include_str!("../../../migrations/sqlite/0002_env.sql")),
     (3, "tokens", include_str!("../../../migrations/sqlite/0003_tokens.sql")),
     (4, "moves", include_str!("../../../migrations/sqlite/0004_moves.sql")),
 ];

@@ -20,6 +20,8 @@ statements! {
     // A clock that was set back makes nothing older.
     TOUCH = "UPDATE threads SET last_active_at = $2 WHERE id = $1 AND last_active_at < $2";
     PUT_ON = "UPDATE threads SET provider = $2, lease_id = $3, workspace = $4 WHERE id = $1 AND lease_id = $5";
+    IS_REMOVED = "SELECT 1 FROM leases WHERE id = $1 AND desired = 'destroyed'
+                    AND NOT EXISTS (SELECT 1 FROM terminals WHERE lease_id = $1)";
     OTHERS = "SELECT 1 FROM terminals WHERE lease_id = $1 LIMIT 1";
     LEAVE = "INSERT INTO past_leases (lease_id, thread_id) VALUES ($1, $2)";
     PAST_LEASES = "SELECT lease_id FROM past_leases WHERE thread_id = $1 ORDER BY lease_id";
@@ -104,6 +106,15 @@ pub(super) async fn put_on(conn: &mut SqliteConnection, before: &Thread, after: 
         .bind(before.lease.as_str());
     let done = query.execute(&mut *conn).await?;
     changed(conn, done.rows_affected(), EXISTS, KIND, before.id.as_str()).await
+}
+
+/// Whoever removes a lease wants it destroyed first and then looks once more whether anybody is on it; so of the two of
+/// us one sees the other.
+pub(super) async fn refuse_if_removed(conn: &mut SqliteConnection, thread: &Thread) -> Result<()> {
+    match sqlx::query(IS_REMOVED).bind(thread.lease.as_str()).fetch_optional(conn).await? {
+        Some(_) => Err(StoreError::Conflict { kind: "lease", id: thread.lease.to_string() }),
+        None => Ok(()),
+    }
 }
 
 /// Notes the lease that a thread was on as one of its past, if nobody is on it any more.
