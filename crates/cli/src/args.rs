@@ -1,14 +1,48 @@
 //! What may be typed.
 
+mod command;
+mod listing;
+mod parse;
+mod thread;
+mod transfer;
+
+pub(crate) use command::{Attach, Cancel, Exec, History, Logs};
+pub(crate) use listing::{Completions, Listing, Man, OrphanDeed, Orphans, Token, TokenDeed, Version};
+pub(crate) use parse::Remote;
+pub(crate) use thread::{EnvVars, Fork, List, Move, Pause, Remove, Resume, Show};
+pub(crate) use transfer::{Pull, Push};
+
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use parse::duration;
 use std::path::PathBuf;
 use std::time::Duration;
-use stead_model::ids::ShellId;
+use stead_model::ids::{ShellId, ThreadId};
 use stead_model::proto::Program;
 
 /// Terminals that last: shells that keep their state, their output and their running commands.
+///
+/// A thread is a place to work in: files, a shell with its directory and variables, and everything that ran there. Threads
+/// are made on first use and stay. A server keeps them; it is started when it is needed.
 #[derive(Debug, Parser)]
-#[command(name = "stead", version, arg_required_else_help = true)]
+#[command(
+    name = "stead",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+Examples:
+  stead exec 'cd /tmp && export A=1'   run a line in the thread `default`
+  stead exec 'pwd; echo $A'            later, elsewhere: the same shell
+  stead exec -t build --detach make    start something in the thread `build` and walk away
+  stead ls                             what there is
+  stead attach                         sit down at the shell yourself
+
+Environment:
+  STEAD_THREAD     the thread when `-t` is absent, else `default`
+  STEAD_DATA       where data is kept, and the socket of this machine's server
+  STEAD_URL        the address of a server elsewhere, `http://HOST:PORT`
+  STEAD_TOKEN      what lets you in there
+  NO_COLOR         no colours, even on a terminal"
+)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -16,12 +50,87 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Exec(Exec),
+    Attach(Attach),
+    Logs(Logs),
+    Cancel(Cancel),
+    History(History),
+    #[command(name = "ls")]
+    List(List),
+    Show(Show),
+    Pause(Pause),
+    Resume(Resume),
+    #[command(name = "rm")]
+    Remove(Remove),
+    Fork(Fork),
+    Move(Move),
+    Push(Push),
+    Pull(Pull),
+    #[command(name = "env")]
+    EnvVars(EnvVars),
+    Token(Token),
+    /// List the sessions: when each began, when it will end or did, and why.
+    #[command(
+        after_help = "Examples:\n  stead sessions          every session, newest first\n  stead sessions --json   the same for a program"
+    )]
+    Sessions(Listing),
+    /// List the leases: the compute behind threads, as it is wanted and as it was last seen.
+    #[command(
+        after_help = "Examples:\n  stead leases          every lease\n  stead leases --json   the same for a program"
+    )]
+    Leases(Listing),
+    /// List the providers of the server, and whether each works.
+    #[command(
+        after_help = "Examples:\n  stead providers          where threads can run\n  stead providers --json   the same for a program"
+    )]
+    Providers(Listing),
+    Orphans(Orphans),
     Serve(Serve),
     Shell(Shell),
     Doctor(Doctor),
+    Completions(Completions),
+    #[command(hide = true)]
+    Man(Man),
+    Version(Version),
     Steward(Steward),
 }
 
+/// Which server.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Reach {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// A server elsewhere, as `http://HOST:PORT`; its token is taken from `STEAD_TOKEN`.
+    #[arg(long, value_name = "URL", env = "STEAD_URL", hide_env_values = true)]
+    pub(crate) url: Option<String>,
+}
+
+/// Which thread.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct InThread {
+    /// The thread.
+    #[arg(
+        short = 't',
+        long,
+        value_name = "THREAD",
+        env = "STEAD_THREAD",
+        default_value = "default",
+        hide_env_values = true
+    )]
+    pub(crate) thread: ThreadId,
+}
+
+/// How a listing is printed.
+#[derive(Debug, ClapArgs)]
+pub(crate) struct AsJson {
+    /// One JSON document instead of text.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Say which providers work on this machine, and why not where they don't; and whether a server runs.
 /// Serve the HTTP interface, and look after every thread.
 ///
 /// With no arguments it works on a fresh machine: data below the XDG data directory, a token made on first start, one
@@ -49,10 +158,10 @@ pub(crate) struct Serve {
     pub(crate) ready_fd: Option<i32>,
 }
 
-/// Say which providers work on this machine, and why not where they don't.
+/// Say which providers work on this machine, and why not where they don't; and whether a server runs.
 ///
-/// Each is really tried: namespaces are made, control groups are created and removed. The exit code is 0 if the provider
-/// that a thread gets by default works, else 1.
+/// Each is really tried: namespaces are made, control groups are created and removed. The server is asked, not started. The
+/// exit code is 0 if the provider that a thread gets by default works, and the server answers if there is one; else 1.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -60,23 +169,23 @@ Examples:
   stead doctor --json                the same for a program
   stead doctor --config stead.toml   check a configuration without starting anything")]
 pub(crate) struct Doctor {
-    #[command(flatten)]
-    pub(crate) place: Place,
-
     /// One JSON document instead of lines.
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) reach: Reach,
 }
 
 /// Where stead keeps things and what it is told.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct Place {
     /// Where data is kept [default: `stead` in `$XDG_DATA_HOME` or `~/.local/share`].
-    #[arg(long, value_name = "DIR", env = "STEAD_DATA")]
+    #[arg(long, value_name = "DIR", env = "STEAD_DATA", hide_env_values = true)]
     pub(crate) data: Option<PathBuf>,
 
     /// The configuration [default: `stead.toml` here, else in `stead` in `$XDG_CONFIG_HOME` or `~/.config`].
-    #[arg(long, value_name = "FILE", env = "STEAD_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "STEAD_CONFIG", hide_env_values = true)]
     pub(crate) config: Option<PathBuf>,
 
     /// A file of `STEAD_<SECTION>_<NAME>=VALUE` lines; the environment itself stands above it.
@@ -156,32 +265,9 @@ pub(crate) struct Steward {
     _words: Vec<String>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 =
-        digits.parse().map_err(|_| format!("`{text}` is not a time; write `500ms`, `30s`, `5m` or `1h`"))?;
-    match text.get(digits.len()..).unwrap_or_default() {
-        "ms" => Ok(Duration::from_millis(number)),
-        "s" | "" => Ok(Duration::from_secs(number)),
-        "m" => Ok(Duration::from_secs(number * 60)),
-        "h" => Ok(Duration::from_secs(number * 3600)),
-        unit => Err(format!("`{unit}` is not a unit of time; use `ms`, `s`, `m` or `h`")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_with_their_unit_and_refused_without_sense() {
-        for (text, want) in [("500ms", 500), ("30s", 30_000), ("7", 7000), ("5m", 300_000), ("1h", 3_600_000)] {
-            assert_eq!(duration(text), Ok(Duration::from_millis(want)), "{text}");
-        }
-        for text in ["", "s", "5x", "-1s", "1.5s"] {
-            assert!(duration(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn the_arguments_are_consistent() {

@@ -1,6 +1,9 @@
 //! `stead doctor`: what works on this machine.
 
+use crate::about;
 use crate::args::Doctor;
+use crate::client::{Client, ClientError, Way};
+use crate::json::Fields;
 use crate::print;
 use crate::settings::{self, SettingsError};
 use serde_json::{Value, json};
@@ -23,10 +26,60 @@ struct Finding {
     availability: Availability,
 }
 
+/// The server that the command line would speak to.
+enum Neighbour {
+    Answers { at: Way, version: Value },
+    Absent { at: Way },
+    Ill { at: Way, error: ClientError },
+}
+
+impl Neighbour {
+    /// Asks; starts nothing.
+    async fn find(client: &Client) -> Self {
+        let at = client.way().clone();
+        match (about::running(client).await, &at) {
+            (Ok(said), _) => Self::Answers { at, version: said.at("version").clone() },
+            // No server on this machine's socket is how every machine begins.
+            (Err(ClientError::Unreachable { .. }), Way::Socket(_)) => Self::Absent { at },
+            (Err(error), _) => Self::Ill { at, error },
+        }
+    }
+
+    fn is_ill(&self) -> bool {
+        matches!(self, Self::Ill { .. })
+    }
+
+    fn as_text(&self) -> String {
+        match self {
+            Self::Answers { at, version } => {
+                format!("server: {} answers at {at}\n", version.as_str().unwrap_or("one without a version"))
+            }
+            Self::Absent { at } => format!("server: none at {at}; `stead exec` starts one when it is needed\n"),
+            Self::Ill { at, error } => {
+                let advice = error.advice().map(|advice| format!("  {advice}\n")).unwrap_or_default();
+                format!("server: {at} does not answer: {error}\n{advice}")
+            }
+        }
+    }
+
+    fn as_json(&self) -> Value {
+        match self {
+            Self::Answers { at, version } => {
+                json!({ "at": at.to_string(), "running": true, "version": version, "error": null })
+            }
+            Self::Absent { at } => json!({ "at": at.to_string(), "running": false, "version": null, "error": null }),
+            Self::Ill { at, error } => {
+                json!({ "at": at.to_string(), "running": null, "version": null, "error": error.to_string() })
+            }
+        }
+    }
+}
+
 pub(crate) fn run(doctor: &Doctor) -> Result<ExitCode, DoctorError> {
-    let (config, file) = settings::load(&doctor.place)?;
+    let (config, file) = settings::load(&doctor.reach.place)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DoctorError::Runtime)?;
-    let (findings, default, warning) = runtime.block_on(async {
+    let client = Client::new(settings::server(&doctor.reach)?);
+    let (findings, default, warning, server) = runtime.block_on(async {
         let mut findings = Vec::new();
         for provider in config.providers.iter() {
             findings.push(Finding {
@@ -37,15 +90,18 @@ pub(crate) fn run(doctor: &Doctor) -> Result<ExitCode, DoctorError> {
             });
         }
         let (settings, warning) = config.settings().await;
-        (findings, settings.default_provider.to_string(), warning)
+        (findings, settings.default_provider.to_string(), warning, Neighbour::find(&client).await)
     });
     let file = file.map(|file| file.display().to_string());
     let works = |finding: &Finding| matches!(finding.availability, Availability::Works(_));
-    let well = findings.iter().any(|finding| finding.name == default && works(finding));
+    let well = findings.iter().any(|finding| finding.name == default && works(finding)) && !server.is_ill();
     let text = if doctor.json {
-        format!("{:#}\n", as_json(&findings, &default, warning.as_deref(), file.as_deref()))
+        let mut document = as_json(&findings, &default, warning.as_deref(), file.as_deref());
+        document.set("server", server.as_json());
+        format!("{document:#}\n")
     } else {
-        as_text(&findings, &default, warning.as_deref(), file.as_deref())
+        let findings = as_text(&findings, &default, warning.as_deref(), file.as_deref());
+        format!("{findings}\n{}", server.as_text())
     };
     let said = print::said(Some(text));
     Ok(if well { said } else { ExitCode::FAILURE })

@@ -3,14 +3,29 @@
 #[macro_use]
 mod print;
 
+mod about;
 mod args;
+mod attach;
+mod client;
 mod doctor;
+mod environment;
+mod exec;
+mod failure;
+mod follow;
+mod json;
+mod listings;
+mod logs;
 mod serve;
+mod session;
 mod settings;
 mod shell;
+mod table;
+mod threads;
+mod transfer;
 
 use args::{Args, Verb};
 use clap::Parser;
+use failure::Failure;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -48,6 +63,42 @@ fn main() -> ExitCode {
             Err(error) => failed(&error),
         },
         Verb::Steward(_) => ExitCode::from(OWN_FAILURE),
+        Verb::Exec(asked) => code(exec::run(&asked)),
+        Verb::Attach(asked) => code(attach::run(&asked)),
+        Verb::Logs(asked) => code(logs::logs(&asked)),
+        Verb::Cancel(asked) => code(logs::cancel(&asked)),
+        Verb::History(asked) => code(logs::history(&asked)),
+        Verb::List(asked) => code(threads::list(&asked)),
+        Verb::Show(asked) => code(threads::show(&asked)),
+        Verb::Pause(asked) => code(threads::pause(&asked)),
+        Verb::Resume(asked) => code(threads::resume(&asked)),
+        Verb::Remove(asked) => code(threads::remove(&asked)),
+        Verb::Fork(asked) => code(threads::fork(&asked)),
+        Verb::Move(asked) => code(threads::moved(&asked)),
+        Verb::Push(asked) => code(transfer::push(&asked)),
+        Verb::Pull(asked) => code(transfer::pull(&asked)),
+        Verb::EnvVars(asked) => code(environment::run(&asked)),
+        Verb::Token(asked) => code(listings::token(&asked)),
+        Verb::Sessions(asked) => code(listings::sessions(&asked)),
+        Verb::Leases(asked) => code(listings::leases(&asked)),
+        Verb::Providers(asked) => code(listings::providers(&asked)),
+        Verb::Orphans(asked) => code(listings::orphans(&asked)),
+        Verb::Completions(asked) => code(about::completions(&asked)),
+        Verb::Man(_) => code(about::man()),
+        Verb::Version(asked) => code(about::version(&asked)),
+    }
+}
+
+fn code(result: Result<u8, Failure>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            let code = failed(&failure);
+            if let Some(advice) = failure.advice() {
+                tell!("  {advice}");
+            }
+            code
+        }
     }
 }
 

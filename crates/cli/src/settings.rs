@@ -1,8 +1,10 @@
 //! What was typed and what is in the environment, as what it means. The one place that reads the environment.
 
-use crate::args::Place;
+use crate::args::{Place, Reach};
+use crate::client::{Address, Server, Start, UrlError, Way};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stead_server::config::{Config, ConfigError, Ground};
 use stead_server::provider::Program;
 
@@ -18,6 +20,61 @@ pub(crate) enum SettingsError {
     EnvLine { file: PathBuf, number: usize },
     #[error(transparent)]
     Config(#[from] ConfigError),
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    #[error("can't tell where `{path}` is")]
+    NoPlace { path: PathBuf, source: std::io::Error },
+}
+
+impl SettingsError {
+    pub(crate) fn advice(&self) -> Option<String> {
+        match self {
+            Self::Url(UrlError::Tls(_)) => Some(
+                "let a proxy or a tunnel on this machine speak it (`ssh -L 7878:localhost:7878 HOST`), and set STEAD_URL to \
+                 `http://127.0.0.1:7878`"
+                    .to_owned(),
+            ),
+            Self::Url(UrlError::Malformed(_) | UrlError::Token)
+            | Self::NoHome
+            | Self::NoProgram(_)
+            | Self::Config(_)
+            | Self::EnvFile { .. }
+            | Self::EnvLine { .. }
+            | Self::NoPlace { .. } => None,
+        }
+    }
+}
+
+/// The server that a verb speaks to. One elsewhere is never started.
+pub(crate) fn server(reach: &Reach) -> Result<Server, SettingsError> {
+    if let Some(url) = reach.url.as_deref().filter(|url| !url.is_empty()) {
+        let token = std::env::var("STEAD_TOKEN").ok().filter(|token| !token.is_empty());
+        return Ok(Server { way: Way::Http(Address::parse(url, token)?), start: None });
+    }
+    let data = absolute(&data(&reach.place)?)?;
+    let socket = data.join("stead.sock");
+    let config = reach.place.config.clone().or_else(found).map(|file| absolute(&file)).transpose()?;
+    let program = std::env::current_exe().map_err(SettingsError::NoProgram)?;
+    let env_file = reach.place.env_file.as_deref().map(absolute).transpose()?;
+    let start = Start { program, data, config, env_file, socket: socket.clone() };
+    Ok(Server { way: Way::Socket(socket), start: Some(Arc::new(start)) })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
+    std::path::absolute(path).map_err(|source| SettingsError::NoPlace { path: path.to_owned(), source })
+}
+
+fn data(place: &Place) -> Result<PathBuf, SettingsError> {
+    match &place.data {
+        Some(data) => Ok(data.clone()),
+        None => Ok(base("XDG_DATA_HOME", ".local/share").ok_or(SettingsError::NoHome)?.join("stead")),
+    }
+}
+
+/// Whether colours are wanted where there is a terminal to show them.
+pub(crate) fn colours() -> bool {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    set("NO_COLOR").is_none() && set("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// The configuration, and the file it came from.
@@ -29,10 +86,7 @@ pub(crate) fn load(place: &Place) -> Result<(Config, Option<PathBuf>), SettingsE
 }
 
 pub(crate) fn ground(place: &Place) -> Result<Ground, SettingsError> {
-    let data = match &place.data {
-        Some(data) => data.clone(),
-        None => base("XDG_DATA_HOME", ".local/share").ok_or(SettingsError::NoHome)?.join("stead"),
-    };
+    let data = data(place)?;
     let program = std::env::current_exe().map_err(SettingsError::NoProgram)?;
     let path = std::env::var_os("PATH").and_then(|path| path.into_string().ok());
     Ok(Ground {

@@ -140,6 +140,42 @@ pub fn successor(
     Ok(child)
 }
 
+/// Starts a program that is to outlive us: in a session of its own, away from our terminal and its Ctrl-C, as nobody's
+/// child of ours, with nothing of what we have open but its log and `links`, which keep their numbers.
+pub fn own_session(mut command: Command, cwd: &Path, links: [OwnedFd; 2], log: OwnedFd) -> io::Result<()> {
+    let raw = [links[0].as_raw_fd(), links[1].as_raw_fd()];
+    command.current_dir(cwd).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    // SAFETY: runs in the child of a fork; `fork`, `_exit`, `setsid`, `fcntl` and `close_range` are
+    // async-signal-safe, nothing is allocated, and `raw` stay open until the program has been executed, because `links` are
+    // dropped only after `spawn`. Descriptors are marked, not closed: the standard library still needs one of its own.
+    unsafe {
+        command.pre_exec(move || {
+            match libc::fork() {
+                -1 => return Err(io::Error::last_os_error()),
+                0 => {}
+                _ => libc::_exit(0),
+            }
+            if libc::setsid() == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            if libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) == -1 {
+                return Err(io::Error::last_os_error());
+            }
+            for number in raw {
+                if libc::fcntl(number, libc::F_SETFD, 0) == -1 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    let spawned = command.spawn();
+    drop(links);
+    // The process in between has ended already.
+    spawned?.wait()?;
+    Ok(())
+}
+
 /// Takes over the descriptor that [`successor`] left at number 3.
 pub fn inherited_link() -> io::Result<OwnedFd> {
     // SAFETY: only borrowed, for a call that answers `BADF` if it isn't open.

@@ -8,14 +8,82 @@ fn the_help_of_stead_is_as_committed() {
     check("stead.txt", &["--help"]);
 }
 
+/// Every verb but the steward's, which has a help of its own; a page each.
+const VERBS: [&str; 30] = [
+    "attach",
+    "cancel",
+    "completions",
+    "doctor",
+    "env",
+    "exec",
+    "fork",
+    "history",
+    "leases",
+    "logs",
+    "ls",
+    "man",
+    "move",
+    "orphans",
+    "orphans adopt",
+    "orphans remove",
+    "pause",
+    "providers",
+    "pull",
+    "push",
+    "resume",
+    "rm",
+    "sessions",
+    "shell",
+    "show",
+    "token",
+    "token create",
+    "token ls",
+    "token revoke",
+    "version",
+];
+
 #[test]
-fn the_help_of_the_shell_is_as_committed() {
-    check("shell.txt", &["shell", "--help"]);
+fn the_help_of_every_verb_is_as_committed_and_has_examples() {
+    for verb in VERBS {
+        let words: Vec<&str> = verb.split(' ').chain(["--help"]).collect();
+        let page = check(&format!("{}.txt", verb.replace(' ', "-")), &words);
+        assert!(page.contains("\nExamples:\n"), "`{verb}` shows no example:\n{page}");
+    }
 }
 
 #[test]
-fn the_help_of_the_doctor_is_as_committed() {
-    check("doctor.txt", &["doctor", "--help"]);
+fn no_verb_is_without_its_page() {
+    let rig = Rig::new();
+    let help = rig.run(rig.stead(["--help"])).stdout;
+    let verbs = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    // Lines that are further in continue the text of the one before.
+    let names = verbs.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+    let missing: Vec<&str> =
+        names.filter(|name| !VERBS.contains(name) && !["help", "steward", "serve"].contains(name)).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
+fn the_manual_page_is_as_committed() {
+    let rig = Rig::new();
+    let got = rig.run(rig.stead(["man"]));
+    assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""));
+    compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stead.1"), &got.stdout);
+}
+
+#[test]
+fn completions_are_scripts_that_their_shell_can_read() {
+    let rig = Rig::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let got = rig.run(rig.stead(["completions", shell]));
+        assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""), "{shell}");
+        assert!(got.stdout.contains("history"), "{shell}");
+        if shell == "bash" {
+            let script = rig.scratch().join("completions");
+            std::fs::write(&script, &got.stdout).unwrap();
+            assert!(std::process::Command::new("bash").arg("-n").arg(&script).status().unwrap().success());
+        }
+    }
 }
 
 #[test]
@@ -32,17 +100,22 @@ fn every_way_to_ask_the_steward_for_help_gives_the_same() {
 }
 
 #[track_caller]
-fn check(file: &str, arguments: &[&str]) {
+fn check(file: &str, arguments: &[&str]) -> String {
     let rig = Rig::new();
     let mut command = rig.stead(arguments);
     // Help is wrapped to the width of the terminal, of which there is none.
     command.env_remove("STEAD_SHELL_DIR").env("COLUMNS", "100");
     let got = rig.run(command);
-    assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots").join(file);
+    assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""), "{arguments:?}");
+    compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots").join(file), &got.stdout);
+    got.stdout
+}
+
+#[track_caller]
+pub(crate) fn compare(path: &Path, got: &str) {
     if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, &got.stdout).unwrap();
+        std::fs::write(path, got).unwrap();
     }
-    let want = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(got.stdout == want, "`{file}` differs; this is what was printed:\n{}", got.stdout);
+    let want = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(got == want, "`{}` differs; this is what was printed:\n{got}", path.display());
 }

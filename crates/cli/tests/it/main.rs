@@ -8,6 +8,7 @@
 
 mod codes;
 mod doctor;
+mod front;
 mod help;
 mod lasting;
 mod protocol_examples;

@@ -59,7 +59,12 @@ impl Rig {
 
     #[track_caller]
     pub(crate) fn run(&self, command: Command) -> Said {
-        Run::start(command, &self.dir).end()
+        self.start(command).end()
+    }
+
+    /// Any command, not waited for.
+    pub(crate) fn start(&self, command: Command) -> Run {
+        Run::start(command, &self.dir)
     }
 
     /// `stead steward ROLE` over this rig's directory.

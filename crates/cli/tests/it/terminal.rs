@@ -7,12 +7,12 @@ use std::io::Write;
 use std::process::{Child, Command};
 use stead_term::pty;
 
-struct Terminal {
+pub(crate) struct Terminal {
     rig: Rig,
     child: Child,
     controller: std::fs::File,
     /// Everything that was shown.
-    shown: String,
+    pub(crate) shown: String,
     /// How much of it the test has looked at.
     seen: usize,
 }
@@ -20,9 +20,14 @@ struct Terminal {
 impl Terminal {
     fn open() -> Self {
         let rig = Rig::new();
+        let stead = rig.stead(["shell"]);
+        Self::with(rig, &stead)
+    }
+
+    /// `stead` called in this way, on a terminal of its own.
+    pub(crate) fn with(rig: Rig, stead: &Command) -> Self {
         let pty::Pty { controller, user } = pty::open(80, 24).unwrap();
         let end = || user.try_clone().unwrap();
-        let stead = rig.stead(["shell"]);
         // `setsid -c` becomes `stead` with the terminal as its controlling one, so that Ctrl-C is a signal.
         let mut command = Command::new("setsid");
         command.arg("-c").arg(stead.get_program()).args(stead.get_args()).current_dir(rig.scratch()).env_clear();
@@ -33,13 +38,13 @@ impl Terminal {
         Self { rig, child, controller: controller.into(), shown: String::new(), seen: 0 }
     }
 
-    fn type_in(&mut self, text: &str) {
+    pub(crate) fn type_in(&mut self, text: &str) {
         self.controller.write_all(text.as_bytes()).unwrap();
     }
 
     /// Waits until this is shown behind what was seen before, and gives what stood between.
     #[track_caller]
-    fn expect(&mut self, text: &str) -> String {
+    pub(crate) fn expect(&mut self, text: &str) -> String {
         loop {
             let fresh = self.shown.get(self.seen..).unwrap_or_default();
             if let Some(at) = fresh.find(text) {
@@ -53,7 +58,7 @@ impl Terminal {
 
     /// Takes what is shown next; `false` when nothing more comes.
     #[track_caller]
-    fn read(&mut self) -> bool {
+    pub(crate) fn read(&mut self) -> bool {
         let patience = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap(), tv_nsec: 0 };
         let ready = poll(&mut [PollFd::new(&self.controller, PollFlags::IN)], Some(&patience)).unwrap();
         assert!(ready > 0, "nothing is shown any more; this was: {}", self.shown);
@@ -69,6 +74,24 @@ impl Terminal {
         }
     }
 
+    pub(crate) fn pid(&self) -> i32 {
+        i32::try_from(self.child.id()).unwrap()
+    }
+
+    /// Whether keys are read line by line and shown, as a shell leaves a terminal.
+    pub(crate) fn is_sane(&self) -> bool {
+        use rustix::termios::LocalModes;
+        let modes = rustix::termios::tcgetattr(&self.controller).unwrap().local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+
+    /// The exit code, once nothing more is shown.
+    #[track_caller]
+    pub(crate) fn end(&mut self) -> Option<i32> {
+        while self.read() {}
+        wait(&mut self.child).code()
+    }
+
     #[track_caller]
     fn expect_prompt(&mut self) -> String {
         let prompt = format!("{} $ ", self.rig.scratch().canonicalize().unwrap().display());
@@ -79,8 +102,7 @@ impl Terminal {
     #[track_caller]
     fn leave(&mut self) -> Option<i32> {
         self.type_in("\x04");
-        while self.read() {}
-        wait(&mut self.child).code()
+        self.end()
     }
 }
 
