@@ -1,6 +1,7 @@
 //! What every layer needs: the store, the providers, the time, names. One struct, shared by all.
 
 use crate::clock::{Clock, Names};
+use crate::measure::Measure;
 use crate::provider::{Provider, Providers};
 use crate::store::Store;
 use crate::vault::Vault;
@@ -20,6 +21,7 @@ pub(crate) struct Core {
     /// Every task runs on it, so that a shutdown can wait for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    pub(crate) measure: Measure,
 }
 
 #[derive(Debug, thiserror::Error)]

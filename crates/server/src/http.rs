@@ -24,6 +24,7 @@ use access::Schemes;
 pub use guard::Guard;
 pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;
+pub(crate) use view::status_name;
 
 use crate::stead::Stead;
 use axum::Router;

@@ -9,6 +9,7 @@ pub mod files;
 pub mod http;
 pub mod lease;
 mod ledger;
+mod measure;
 pub mod pace;
 pub mod provider;
 pub mod runtime;

@@ -34,6 +34,7 @@ pub(crate) struct Seat {
     session: Mutex<Session>,
     /// Commands on their way through this seat.
     busy: AtomicUsize,
+    commands: AtomicUsize,
     retired: AtomicBool,
     /// The version that the last answer named.
     acknowledged: AtomicU64,
@@ -81,6 +82,16 @@ impl Drop for Busy {
     }
 }
 
+/// Held as long as a command has not ended.
+#[derive(Debug)]
+pub(crate) struct Counted(Arc<Seat>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.commands.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Seat {
     /// Takes a seat; from now on what its shell becomes is written to the store.
     pub(crate) fn take(core: &Arc<Core>, seating: Seating) -> Arc<Self> {
@@ -96,6 +107,7 @@ impl Seat {
             keeps_state: seating.keeps_state,
             session: Mutex::new(seating.session),
             busy: AtomicUsize::new(0),
+            commands: AtomicUsize::new(0),
             retired: AtomicBool::new(false),
             acknowledged: AtomicU64::new(seating.version),
             committed: watch::Sender::new(seating.version),
@@ -168,6 +180,16 @@ impl Seat {
 
     pub(crate) fn is_in_use(&self) -> bool {
         self.busy.load(Ordering::SeqCst) > 0
+    }
+
+    /// Commands that were sent to its shell and have not ended.
+    pub(crate) fn commands(&self) -> usize {
+        self.commands.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count(self: &Arc<Self>) -> Counted {
+        self.commands.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::clone(self))
     }
 
     /// Nobody will sit here any more; who sits here still may finish.
@@ -266,7 +288,11 @@ impl Seat {
             };
             match core.store.replace_terminal(&terminal, &after).await {
                 Err(StoreError::Conflict { .. }) => {}
-                written => return Ok(written?),
+                written => {
+                    written?;
+                    core.measure.state_written();
+                    return Ok(());
+                }
             }
         }
     }

@@ -9,6 +9,7 @@ mod attach;
 mod claim;
 mod close;
 mod commands;
+mod counts;
 mod env;
 mod execute;
 mod follow;
@@ -48,6 +49,7 @@ use crate::error::Error;
 use crate::files::Files;
 use crate::lease::{AutoResume, Force, LeaseError, Leases, Ready};
 use crate::ledger::Ledger;
+use crate::measure::Measure;
 use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
 use crate::steward::Steward;
@@ -55,7 +57,7 @@ use crate::store::Store;
 use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stead_model::command::Command;
 use stead_model::ids::{CommandId, LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::{Desired, Observed};
@@ -143,6 +145,8 @@ pub(crate) struct Inner {
     tried: Mutex<Option<views::Tried>>,
     /// Copies of files at once.
     copies: tokio::sync::Semaphore,
+    /// How much the journals held, and when that was.
+    journals: Mutex<Option<(Instant, u64)>>,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -184,6 +188,7 @@ impl Stead {
             vault: parts.vault,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            measure: Measure::default(),
         });
         core.provider(&parts.settings.default_provider)?;
         core.store.begin_epoch().await?;
@@ -196,6 +201,7 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             readers: Mutex::default(),
+            journals: Mutex::default(),
             tried: Mutex::default(),
             copies: tokio::sync::Semaphore::new(MOST_COPIES),
             doors: Mutex::default(),

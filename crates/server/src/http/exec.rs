@@ -160,7 +160,7 @@ async fn exec(
         let command = stead.submit(at, execute).await?;
         let queued = (command.status == Status::Queued).then(|| Bytes::from_static(b": queued\n\n"));
         let follow = stead.follow(&command.id, 0, false).await?;
-        return Ok(super::sse::stream(follow, queued));
+        return Ok(super::sse::stream(&stead, follow, queued));
     }
     if background {
         let command = stead.submit(at, execute).await?;

@@ -81,7 +81,10 @@ async fn pty(
     let size = Size { columns: window.cols.unwrap_or(80), rows: window.rows.unwrap_or(24) };
     let attachment = app.stead.attach(at, size).await?;
     let upgrade = upgrade.max_message_size(MOST_TYPED).max_frame_size(MOST_TYPED);
-    Ok(upgrade.on_upgrade(move |socket| converse(socket, attachment)))
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let _here = app.stead.ws_client();
+        converse(socket, attachment).await;
+    }))
 }
 
 async fn converse(socket: WebSocket, mut attachment: Attachment) {

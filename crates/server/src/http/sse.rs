@@ -3,7 +3,7 @@
 
 use super::problem::Problem;
 use super::view::CommandView;
-use crate::stead::{CommandEvent, Follow};
+use crate::stead::{CommandEvent, Follow, Stead};
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -22,25 +22,31 @@ use stead_model::proto::Status;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The events of a followed command as a response. `first` goes before them.
-pub(super) fn stream(follow: Follow, first: Option<Bytes>) -> Response {
-    let events = futures_util::stream::unfold((follow, first, false), |(mut follow, mut first, over)| async move {
-        if let Some(first) = first.take() {
-            return Some((Ok::<_, Infallible>(first), (follow, None, over)));
-        }
-        if over {
-            return None;
-        }
-        let (text, over) = match tokio::time::timeout(HEARTBEAT, follow.next()).await {
-            Err(_) => (Bytes::from_static(b": still here\n\n"), false),
-            Ok(None) => return None,
-            Ok(Some(Ok(event))) => (write(event), false),
-            // Told apart from the end of a command: this is the end of the stream, and no id comes with it.
-            Ok(Some(Err(error))) => {
-                let problem = Problem::from(error);
-                (named("error", None, &json!({ "error": problem.detail() })), true)
+pub(super) fn stream(stead: &Stead, follow: Follow, first: Option<Bytes>) -> Response {
+    let here = stead.sse_client();
+    let events = futures_util::stream::unfold((follow, first, false), move |(mut follow, mut first, over)| {
+        // As long as somebody may ask for the next event, they are there.
+        let here = std::sync::Arc::clone(&here);
+        async move {
+            let _here = here;
+            if let Some(first) = first.take() {
+                return Some((Ok::<_, Infallible>(first), (follow, None, over)));
             }
-        };
-        Some((Ok(text), (follow, None, over)))
+            if over {
+                return None;
+            }
+            let (text, over) = match tokio::time::timeout(HEARTBEAT, follow.next()).await {
+                Err(_) => (Bytes::from_static(b": still here\n\n"), false),
+                Ok(None) => return None,
+                Ok(Some(Ok(event))) => (write(event), false),
+                // Told apart from the end of a command: this is the end of the stream, and no id comes with it.
+                Ok(Some(Err(error))) => {
+                    let problem = Problem::from(error);
+                    (named("error", None, &json!({ "error": problem.detail() })), true)
+                }
+            };
+            Some((Ok(text), (follow, None, over)))
+        }
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::from_stream(events)).into_response()

@@ -1,6 +1,7 @@
 //! The server itself: whether it lives, what it is, what can be asked of it.
 
 use super::App;
+use super::access::All;
 use super::problem::{Answer, ErrorBody, Problem};
 use axum::Json;
 use axum::extract::State;
@@ -17,6 +18,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(healthz))
         .routes(routes!(readyz))
         .routes(routes!(openapi))
+        .routes(routes!(metrics))
 }
 
 #[derive(Debug, Serialize, ToSchema)]
@@ -55,6 +57,16 @@ async fn healthz() -> &'static str {
 async fn readyz(State(app): State<App>) -> Answer<&'static str> {
     app.stead.check().await.map_err(|error| Problem::new("unavailable", error.to_string()))?;
     Ok("ok\n")
+}
+
+/// What is counted, as Prometheus reads it.
+#[utoipa::path(
+    get, path = "/metrics", tag = "server",
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "default", body = ErrorBody))
+)]
+async fn metrics(State(app): State<App>, _: All) -> impl IntoResponse {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], app.stead.metrics_text().await)
 }
 
 /// This description.

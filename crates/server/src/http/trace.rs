@@ -20,7 +20,7 @@ fn given(request: &Request) -> Option<String> {
     fit.then(|| text.to_owned())
 }
 
-pub(super) async fn request(State(_app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn request(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = given(&request).unwrap_or_else(fresh_digits);
     // The route, not the path: names in it belong to whoever chose them, and its query may hold a token.
     let route = request.extensions().get::<MatchedPath>().map(|path| path.as_str().to_owned());
@@ -34,6 +34,7 @@ pub(super) async fn request(State(_app): State<App>, request: Request, next: Nex
         micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
         "answered"
     );
+    app.stead.count_request(method.as_str(), route.as_deref().unwrap_or("none"), response.status().as_u16());
     let headers = response.headers_mut();
     headers.insert(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     if let Ok(id) = HeaderValue::from_str(&id) {

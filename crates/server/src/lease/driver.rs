@@ -230,7 +230,9 @@ impl Driver {
         let lease = self.record(&lease, &Input::Begin(id.clone()), source, change).await?;
         self.instance = Some(instance.clone());
         let blueprint = Blueprint { instance: id.clone(), lease: self.id.clone(), workspace: lease.workspace.clone() };
-        match self.call(&lease, "create", |provider| async move { provider.create(&blueprint).await }).await {
+        let called = self.call(&lease, "create", |provider| async move { provider.create(&blueprint).await }).await;
+        self.core.measure.created(&lease.provider, called.is_ok());
+        match called {
             Ok(created) => {
                 let Created { reference, metadata, caveats } = created;
                 (instance.reference, instance.metadata) = (reference, metadata);

@@ -43,7 +43,10 @@ pub(super) async fn session(inner: &Arc<Inner>, session: Session, reason: CloseR
         let closed =
             before.apply(Input::Close(reason), inner.core.now()).map_err(|error| Error::Conflict(error.to_string()))?;
         match inner.core.store.replace_session(&before, &closed).await {
-            Ok(()) => return Ok(Closed { session: id, reason }),
+            Ok(()) => {
+                inner.core.measure.closed(&closed, reason, inner.core.now());
+                return Ok(Closed { session: id, reason });
+            }
             Err(StoreError::Conflict { .. }) => match inner.core.store.session(&id).await? {
                 Some(again) if again.status != Status::Closed => before = again,
                 // Somebody else has closed it.

@@ -13,7 +13,7 @@ use crate::runtime::{Listener, Run, RuntimeError};
 use crate::seat::Seat;
 use crate::steward::Told;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::frame::Stream;
@@ -113,6 +113,7 @@ impl Sandbox {
         listener: &mut dyn Listener,
     ) -> Result<Command, Error> {
         let watch = Watch::over(&self.inner, &row);
+        let (begun, _counted) = (Instant::now(), travel.seat.count());
         let outcome = travel.arrive(listener).await;
         watch.end();
         let ended = match outcome {
@@ -125,11 +126,14 @@ impl Sandbox {
             Err(error) => {
                 let error = error.told_as(|text| travel.seat.redact_text(text));
                 let ended = give_up(&self.inner, &row, &error, travel.never_ran);
+                self.inner.core.measure.ended(ended.status, false, begun.elapsed());
                 self.inner.ledger.note(ended).await;
                 return Err(error);
             }
         };
         let ended = self.acknowledge(&travel.seat, ended).await;
+        let state_changed = ended.ending.as_ref().is_some_and(|ending| ending.state_changed);
+        self.inner.core.measure.ended(ended.status, state_changed, begun.elapsed());
         travel.seat.touch(&self.inner.core);
         self.inner.ledger.note(ended.clone()).await;
         if !travel.seat.keeps_state {

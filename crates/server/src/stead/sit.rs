@@ -246,6 +246,7 @@ async fn session_for(
     let on = (terminal.id.clone(), terminal.lease.clone());
     let session = Session::open(id, thread.id.clone(), on, thread.policy, core.now());
     core.store.open_session(&session).await?;
+    core.measure.opened();
     core.store.touch_thread(&thread.id, core.now()).await?;
     Ok(session)
 }
