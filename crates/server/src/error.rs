@@ -33,6 +33,16 @@ pub enum Error {
     #[error("can't use `{path}`: {message}")]
     Path { path: String, message: String },
     #[error("{0}")]
+    PreconditionFailed(String),
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("{0}")]
+    NoSpace(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("{0}")]
     Io(String),
     #[error("the server is stopping")]
     Stopping,
@@ -77,6 +87,11 @@ impl Error {
                 StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Database(_) => "unavailable",
             },
             Self::Path { .. } => "invalid_path",
+            Self::PreconditionFailed(_) => "precondition_failed",
+            Self::TooLarge(_) => "too_large",
+            Self::NoSpace(_) => "no_space",
+            Self::Forbidden(_) => "forbidden",
+            Self::Unsupported(_) => "unsupported",
             Self::Broken(_) | Self::Io(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => "unavailable",
         }
     }

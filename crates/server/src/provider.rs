@@ -186,6 +186,10 @@ pub trait Provider: Send + Sync + Debug {
     fn surroundings(&self, workspace: &str) -> Surroundings;
     /// The trees that hold a workspace's files on this machine, where there are such.
     fn trees(&self, workspace: &str) -> Vec<Tree>;
+    /// Directories that may lie within those trees and are no sandbox's: the server's own, and what others keep there.
+    fn private(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Removes a workspace's files, and what is kept for a lease.
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError>;
 }

@@ -1,6 +1,8 @@
 //! What was asked for beyond the scenarios that had names.
 
+mod archives;
 mod commands;
+mod escapes;
 mod files;
 mod leases;
 mod once;

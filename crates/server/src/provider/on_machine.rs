@@ -6,6 +6,7 @@ use super::{
     Surroundings, Tree,
 };
 use async_trait::async_trait;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stead_model::ids::{LeaseId, ProviderName};
 use stead_model::lease::Seen;
@@ -90,6 +91,13 @@ impl Provider for OnMachine {
 
     fn trees(&self, workspace: &str) -> Vec<Tree> {
         self.machine.walls.trees(&self.machine.places, workspace)
+    }
+
+    /// The data directory may lie in `/tmp`, which is a tree of `local`.
+    fn private(&self) -> Vec<PathBuf> {
+        let places = &self.machine.places;
+        let above = places.workspaces.parent().map(Path::to_owned);
+        above.into_iter().chain([places.workspaces.clone(), places.data.clone()]).collect()
     }
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
