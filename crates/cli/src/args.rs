@@ -16,9 +16,37 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Serve(Serve),
     Shell(Shell),
     Doctor(Doctor),
     Steward(Steward),
+}
+
+/// Serve the HTTP interface, and look after every thread.
+///
+/// With no arguments it works on a fresh machine: data below the XDG data directory, a token made on first start, one
+/// line printed with an address to open. Shells don't live in it: stop it, kill it, start another, and they go on.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  stead serve                              on 127.0.0.1:7878 and on the socket in the data directory
+  stead serve --listen 0.0.0.0:7878        for other machines; name its host in server.allowed_hosts
+  stead serve --data /srv/stead            data elsewhere
+  STEAD_SERVER_LOG=debug stead serve       say more
+
+Signals:
+  TERM, INT   finish the answers under way and end; shells are left, paused or destroyed as `on_exit` says")]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) place: Place,
+
+    /// Where to listen [default: `127.0.0.1:7878`]; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+
+    /// Written to and closed when connections are taken.
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) ready_fd: Option<i32>,
 }
 
 /// Say which providers work on this machine, and why not where they don't.
@@ -50,6 +78,10 @@ pub(crate) struct Place {
     /// The configuration [default: `stead.toml` here, else in `stead` in `$XDG_CONFIG_HOME` or `~/.config`].
     #[arg(long, value_name = "FILE", env = "STEAD_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+
+    /// A file of `STEAD_<SECTION>_<NAME>=VALUE` lines; the environment itself stands above it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<PathBuf>,
 }
 
 /// Run commands in a shell that keeps its state.

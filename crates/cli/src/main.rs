@@ -5,6 +5,7 @@ mod print;
 
 mod args;
 mod doctor;
+mod serve;
 mod settings;
 mod shell;
 
@@ -34,6 +35,10 @@ fn main() -> ExitCode {
         }
     };
     match args.verb {
+        Verb::Serve(serve) => match serve::run(&serve) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        },
         Verb::Shell(shell) => match shell::run(&shell) {
             Ok(code) => ExitCode::from(code),
             Err(error) => failed(&error),

@@ -12,6 +12,10 @@ pub(crate) enum SettingsError {
     NoHome,
     #[error("can't tell which program this is")]
     NoProgram(#[source] std::io::Error),
+    #[error("can't read `{}`", file.display())]
+    EnvFile { file: PathBuf, source: std::io::Error },
+    #[error("`{}`, line {number}: write `NAME=VALUE`", file.display())]
+    EnvLine { file: PathBuf, number: usize },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -24,7 +28,7 @@ pub(crate) fn load(place: &Place) -> Result<(Config, Option<PathBuf>), SettingsE
     Ok((config, file))
 }
 
-fn ground(place: &Place) -> Result<Ground, SettingsError> {
+pub(crate) fn ground(place: &Place) -> Result<Ground, SettingsError> {
     let data = match &place.data {
         Some(data) => data.clone(),
         None => base("XDG_DATA_HOME", ".local/share").ok_or(SettingsError::NoHome)?.join("stead"),
@@ -35,7 +39,35 @@ fn ground(place: &Place) -> Result<Ground, SettingsError> {
         data,
         program: Program { path: program, call: vec!["steward".to_owned()] },
         path: path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned()),
+        variables: variables(place)?,
     })
+}
+
+/// Variables of the environment that may be settings, behind those of a file of them.
+fn variables(place: &Place) -> Result<Vec<(String, String)>, SettingsError> {
+    let mut variables = Vec::new();
+    if let Some(file) = &place.env_file {
+        let failed = |source| SettingsError::EnvFile { file: file.clone(), source };
+        let text = std::fs::read_to_string(file).map_err(failed)?;
+        for (number, line) in text.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let pair = line.strip_prefix("export ").unwrap_or(line).split_once('=');
+            let (name, value) = pair.ok_or_else(|| SettingsError::EnvLine { file: file.clone(), number })?;
+            variables.push((name.trim().to_owned(), unquoted(value.trim()).to_owned()));
+        }
+    }
+    variables.extend(
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+    );
+    variables.retain(|(name, _)| name.starts_with("STEAD_"));
+    Ok(variables)
+}
+
+fn unquoted(text: &str) -> &str {
+    let within = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    within('"').or_else(|| within('\'')).unwrap_or(text)
 }
 
 /// The configuration that is there without being named.

@@ -13,7 +13,18 @@
 //! user = "agent:1000:1000"           # name, uid and gid inside
 //! read_only = ["/opt/tools"]         # more of the host to see
 //! limits = { memory = "2GiB", processes = 512, cpu = 1.5, tmp = "1GiB" }
+//!
+//! [server]
+//! listen = "127.0.0.1:7878"
+//! allowed_hosts = ["stead.example.com"]
 //! ```
+//!
+//! The environment stands above the file, see [`overlay`].
+
+mod overlay;
+mod server;
+
+pub use server::{LogFormat, ServerConfig};
 
 use crate::provider::local::LocalConfig;
 use crate::provider::namespace::NamespaceConfig;
@@ -47,6 +58,8 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields)]
 struct Written {
     default_provider: Option<String>,
+    #[serde(default)]
+    server: server::Written,
     #[serde(default)]
     provider: BTreeMap<String, WrittenProvider>,
 }
@@ -91,6 +104,8 @@ pub struct Ground {
     pub program: Program,
     /// `PATH` for shells without walls.
     pub path: String,
+    /// Variables that may be settings.
+    pub variables: Vec<(String, String)>,
 }
 
 /// A configuration that can be used.
@@ -98,6 +113,7 @@ pub struct Ground {
 pub struct Config {
     pub providers: Providers,
     pub treatments: BTreeMap<ProviderName, Treatment>,
+    pub server: ServerConfig,
     /// Absent: the best that works, see [`Self::settings`].
     pub default_provider: Option<ProviderName>,
     /// `local`, which is there whatever the file says about it.
@@ -118,7 +134,14 @@ impl Config {
     pub fn parse(text: &str, file: &str, ground: &Ground) -> Result<Self, ConfigError> {
         let unreadable =
             |error: toml::de::Error| ConfigError::Unreadable { file: file.to_owned(), message: error.to_string() };
-        let mut written: Written = toml::from_str(text).map_err(unreadable)?;
+        let mut table: toml::Table = toml::from_str(text).map_err(unreadable)?;
+        if ground.variables.is_empty() {
+            // Read again as it was written: what is wrong is told with its line.
+            let _: Written = toml::from_str(text).map_err(unreadable)?;
+        }
+        overlay::lay(&mut table, &ground.variables)?;
+        let mut written: Written = table.try_into().map_err(unreadable)?;
+        let server = std::mem::take(&mut written.server).read(file)?;
         for kind in [NAMESPACE, LOCAL] {
             written.provider.entry(kind.to_owned()).or_insert_with(|| WrittenProvider::plain(kind));
         }
@@ -146,7 +169,7 @@ impl Config {
         };
         let fallback = At { file, provider: LOCAL };
         let fallback = ProviderName::parse(LOCAL).map_err(|error| fallback.wrong("", &error.to_string()))?;
-        Ok(Self { providers: Providers::new(providers), treatments, default_provider, fallback })
+        Ok(Self { providers: Providers::new(providers), treatments, server, default_provider, fallback })
     }
 
     /// Settles which provider a thread gets that names none: the configured one, else `namespace` where it works. Only
@@ -338,7 +361,7 @@ mod tests {
 
     fn ground() -> Ground {
         let program = Program { path: PathBuf::from("/bin/true"), call: Vec::new() };
-        Ground { data: PathBuf::from("/nonexistent"), program, path: "/bin".to_owned() }
+        Ground { data: PathBuf::from("/nonexistent"), program, path: "/bin".to_owned(), variables: Vec::new() }
     }
 
     fn names(config: &Config) -> Vec<(String, &'static str)> {
@@ -390,6 +413,11 @@ mod tests {
             ("[provider.a]\nkind = 'namespace'\nlimits = { disk = 1 }", "disk"),
             ("[provider.'a b']\nkind = 'local'", "provider.a b"),
             ("[provider.a]", "kind"),
+            ("[server]\nlisten = 'here'", "server.listen"),
+            ("[server]\nallowed_hosts = ['http://a']", "server.allowed_hosts"),
+            ("[server]\nmax_connections = 0", "server.max_connections"),
+            ("[server]\nlog_format = 'xml'", "server.log_format"),
+            ("[server]\ncolour = 'red'", "colour"),
         ];
         for (text, key) in cases {
             let error = Config::parse(text, "stead.toml", &ground()).expect_err(text).to_string();

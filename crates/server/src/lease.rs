@@ -22,6 +22,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// An owner that nobody has asked anything for this long ends; the next question starts another.
 const UNUSED: Duration = Duration::from_mins(1);
 
+/// A lease without an owner, or that another server looks after, is looked at again after this.
+const UNTOLD: Duration = Duration::from_secs(2);
+
 /// Questions that may wait for an owner; more wait to be let in.
 const MAILBOX: usize = 64;
 
@@ -196,6 +199,21 @@ impl Leases {
     pub(crate) fn last_seen(&self, lease: &LeaseId, holds: impl Fn(&Lease) -> bool) -> bool {
         let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.get(lease).is_none_or(|owner| owner.seen.borrow().as_ref().is_none_or(holds))
+    }
+
+    /// Waits until something has happened to a lease, or for as long as nobody would be told of it.
+    pub(crate) async fn change(&self, lease: &LeaseId) {
+        let seen = {
+            let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            owners.get(lease).map(|owner| owner.seen.clone())
+        };
+        let told = async {
+            match seen {
+                Some(mut seen) => drop(seen.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        let _ = tokio::time::timeout(UNTOLD, told).await;
     }
 
     async fn ask(

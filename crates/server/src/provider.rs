@@ -190,6 +190,10 @@ pub trait Provider: Send + Sync + Debug {
     fn private(&self) -> Vec<PathBuf> {
         Vec::new()
     }
+    /// Where the steward of a lease keeps its journal, if this machine can read it.
+    fn journal(&self, _lease: &LeaseId) -> Option<PathBuf> {
+        None
+    }
     /// Removes a workspace's files, and what is kept for a lease.
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError>;
 }

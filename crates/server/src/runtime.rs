@@ -13,7 +13,7 @@ use crate::steward::{StewardError, Told};
 use async_trait::async_trait;
 use std::fmt::Debug;
 use stead_model::ids::CommandId;
-use stead_model::proto::{CommandInfo, Exec, FirstSignal};
+use stead_model::proto::{CommandInfo, Exec, Fault, FaultCode, FirstSignal};
 use stead_model::state::ShellState;
 
 /// A command as a runtime gets it; the shell in it is the terminal's.
@@ -42,7 +42,7 @@ pub enum RuntimeError {
     Broken(StewardError),
     /// It was understood and refused; nothing ran.
     #[error(transparent)]
-    Refused(#[from] stead_model::proto::Fault),
+    Refused(#[from] Fault),
     #[error(transparent)]
     Provider(#[from] ProviderError),
 }
@@ -74,6 +74,11 @@ pub trait Runtime: Send + Sync + Debug {
     /// Runs a command to its end. The same id is run once, however often it is asked for; who asks again hears
     /// everything after `after`.
     async fn run(&self, run: &Run, after: u64, listener: &mut dyn Listener) -> Result<CommandInfo, RuntimeError>;
+    /// Takes a command, to run now or later, and doesn't wait. Only of a runtime that remembers.
+    async fn submit(&self, run: &Run) -> Result<CommandInfo, RuntimeError> {
+        let what = format!("`{}` can only be waited for here", run.command);
+        Err(Fault::new(FaultCode::Unsupported, what).into())
+    }
     /// What became of a command, if this runtime ever got it.
     async fn look_up(&self, command: &CommandId) -> Result<Option<CommandInfo>, RuntimeError>;
     async fn cancel(&self, command: &CommandId, first: FirstSignal) -> Result<CommandInfo, RuntimeError>;

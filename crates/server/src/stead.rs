@@ -7,20 +7,26 @@
 
 mod claim;
 mod close;
+mod commands;
 mod execute;
+mod follow;
+mod look;
 mod orphans;
 mod reap;
 mod recover;
 mod sit;
+mod submit;
 mod terminals;
 mod threads;
 mod watch;
 
 pub use close::Closed;
 pub use execute::{Execute, Executed};
+pub use follow::{CommandEvent, Follow};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
+pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
 
@@ -32,10 +38,12 @@ use crate::lease::{AutoResume, Force, LeaseError, Leases, Ready};
 use crate::ledger::Ledger;
 use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
+use crate::steward::Steward;
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{CommandId, LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::{Desired, Observed};
@@ -105,6 +113,8 @@ pub(crate) struct Inner {
     pub(crate) unwatched: Mutex<BTreeMap<CommandId, Command>>,
     /// Leases whose removal failed half-way.
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
+    /// Connections of those who only read, one for each lease as long as somebody does.
+    pub(crate) readers: Mutex<HashMap<LeaseId, Weak<Steward>>>,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -156,6 +166,7 @@ impl Stead {
             claims: Mutex::default(),
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
+            readers: Mutex::default(),
             doors: Mutex::default(),
             core,
         });
@@ -184,6 +195,10 @@ impl Stead {
             seat.leave();
         }
         failed
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.core.now()
     }
 
     /// The files of a thread that there is; neither makes nor wakes anything.

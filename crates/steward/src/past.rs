@@ -1,5 +1,9 @@
 //! What ran over a directory whose steward is gone, read from its journals without starting another.
 
+mod log;
+
+pub use log::{PastCommand, PastEvent, command};
+
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -75,6 +79,7 @@ fn take_lock(dir: &Path) -> io::Result<Lock> {
 
 /// A steward's directory as whoever was inside may have left it: nothing in it is opened through a link, and nothing but
 /// plain files of a sensible size is read.
+#[derive(Debug)]
 struct Place(OwnedFd);
 
 /// A log file is closed at 8 MiB, a state is a few hundred KiB.

@@ -161,7 +161,9 @@ impl Search {
                 return Ok(Searched::Through);
             }
             line += u64::from(whole);
-            whole = text.last() == Some(&b'\n');
+            // The last line of a file may end without an end.
+            let goes_on = text.last() != Some(&b'\n') && text.len() as u64 == MAX_LINE;
+            whole = !goes_on;
             if line <= after {
                 continue;
             }
@@ -179,7 +181,7 @@ impl Search {
                 let path =
                     if path.is_empty() { self.shown.clone() } else { below(&self.shown, OsStr::from_bytes(path)) };
                 let text: Vec<u8> = end.iter().take(MAX_SHOWN).copied().collect();
-                let cut = text.len() < end.len() || !whole;
+                let cut = text.len() < end.len() || goes_on;
                 self.found.items.push(Match { path, line, column: hit.start() as u64 + 1, text, cut });
             }
             if line % 1024 == 0 && Instant::now() > self.deadline {

@@ -84,12 +84,7 @@ impl Ground {
         } else {
             way.append(&mut parts(target));
         }
-        let mut depth = 0_usize;
-        way.iter().all(|part| {
-            let next = if part == ".." { depth.checked_sub(1) } else { Some(depth + 1) };
-            depth = next.unwrap_or(0);
-            next.is_some()
-        })
+        stays_below(&way)
     }
 
     /// Whether something private lies in or below an entry.
@@ -118,6 +113,10 @@ impl Ground {
             return Err(Failure::Path("it is longer than 4096 bytes"));
         }
         let (root, rest) = self.enter(&Self::absolute(path), None)?;
+        // What leads out by its words alone does so whether or not the directories on its way are there.
+        if !stays_below(&rest) {
+            return Err(Failure::Path(LEADS_OUT));
+        }
         let mut walk = Walk {
             ground: self,
             private: self.private_ids(),
@@ -261,6 +260,16 @@ impl Walk<'_> {
 fn parts(path: &[u8]) -> VecDeque<OsString> {
     let named = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));
     named.map(|part| OsString::from_vec(part.to_vec())).collect()
+}
+
+/// Whether a way never climbs above where it began.
+fn stays_below(way: &VecDeque<OsString>) -> bool {
+    let mut depth = 0_usize;
+    way.iter().all(|part| {
+        let next = if part == ".." { depth.checked_sub(1) } else { Some(depth + 1) };
+        depth = next.unwrap_or(0);
+        next.is_some()
+    })
 }
 
 fn ends_as_dir(path: &[u8]) -> bool {

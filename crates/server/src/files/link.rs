@@ -1,11 +1,10 @@
 //! Links with which a browser fetches one file for a while, without a token: signed with a key that is the server's own.
 
+use crate::secret_file;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::{self, Write as _};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 use stead_model::clock::Timestamp;
 use stead_model::ids::ThreadId;
@@ -23,7 +22,7 @@ pub struct Link<'a> {
 }
 
 #[derive(Clone)]
-pub struct LinkKey([u8; KEY_BYTES]);
+pub struct LinkKey(Vec<u8>);
 
 impl fmt::Debug for LinkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -34,29 +33,8 @@ impl fmt::Debug for LinkKey {
 impl LinkKey {
     /// The key of a data directory; made if there is none. Links outlive the server that made them.
     pub fn load(data: &Path) -> io::Result<Self> {
-        let path = data.join("link.key");
-        match fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            bytes => {
-                let bytes: [u8; KEY_BYTES] = bytes?.try_into().map_err(|_| {
-                    let message = format!("`{}` is not a key; remove it to have a new one made", path.display());
-                    io::Error::new(io::ErrorKind::InvalidData, message)
-                })?;
-                return Ok(Self(bytes));
-            }
-        }
-        let mut key = [0; KEY_BYTES];
-        getrandom::fill(&mut key).map_err(io::Error::other)?;
-        let draft = data.join(format!(".link.key-{}", crate::clock::fresh_digits()));
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
-        let written = file.write_all(&key).and_then(|()| file.sync_all());
-        // Of two that make one at the same time, one has it made.
-        let linked = written.and_then(|()| fs::hard_link(&draft, &path));
-        let _ = fs::remove_file(&draft);
-        match linked {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(data),
-            linked => linked.map(|()| Self(key)),
-        }
+        let key = secret_file::read_or_make(&data.join("link.key"), || secret_file::random_hex(KEY_BYTES));
+        key.map(|key| Self(key.into_bytes()))
     }
 
     /// In hexadecimal digits.
@@ -97,15 +75,11 @@ fn digits(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_link_allows_what_was_signed_and_nothing_else() {
         let dir = tempfile::tempdir().unwrap();
         let key = LinkKey::load(dir.path()).unwrap();
-        let mode = fs::metadata(dir.path().join("link.key")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no draft is left");
         let (one, other) = (ThreadId::parse("t").unwrap(), ThreadId::parse("ta").unwrap());
         let moment = Timestamp(1000);
         let link = Link { thread: &one, thread_made_at: Timestamp(5), path: b"a/b", expires_at: moment };
@@ -130,14 +104,5 @@ mod tests {
         }
         let elsewhere = tempfile::tempdir().unwrap();
         assert!(!LinkKey::load(elsewhere.path()).unwrap().allows(&link, &signature, now), "of another server");
-    }
-
-    #[test]
-    fn a_key_file_that_is_none_is_said_not_replaced() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("link.key"), "short").unwrap();
-        let error = LinkKey::load(dir.path()).unwrap_err();
-        assert!(error.to_string().contains("link.key"), "{error}");
-        assert_eq!(fs::read(dir.path().join("link.key")).unwrap(), b"short");
     }
 }

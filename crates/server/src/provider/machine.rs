@@ -333,6 +333,10 @@ impl Machine {
         Ok(Access::Steward(Box::new(stream)))
     }
 
+    pub(super) fn journal(&self, lease: &LeaseId) -> PathBuf {
+        self.places.steward(lease)
+    }
+
     pub(super) fn last_words(&self, handle: &Handle) -> Result<Vec<PastShell>, ProviderError> {
         const WHAT: &str = "read a journal";
         let place = self.places.steward(&handle.lease);

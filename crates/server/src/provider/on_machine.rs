@@ -100,6 +100,10 @@ impl Provider for OnMachine {
         above.into_iter().chain([places.workspaces.clone(), places.data.clone()]).collect()
     }
 
+    fn journal(&self, lease: &LeaseId) -> Option<PathBuf> {
+        Some(self.machine.journal(lease))
+    }
+
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
         let (lease, workspace) = (lease.clone(), workspace.map(str::to_owned));
         self.machine.blocking("remove files", move |machine| machine.forget(&lease, workspace.as_deref())).await

@@ -79,6 +79,11 @@ impl Runtime for LiveRuntime {
         }
     }
 
+    async fn submit(&self, run: &Run) -> Result<CommandInfo, RuntimeError> {
+        let reply = self.ask(&Request::Exec(Box::new(run.clone()))).await?;
+        if let Reply::Command(info) = reply { Ok(*info) } else { Err(wrong_answer()) }
+    }
+
     async fn look_up(&self, command: &CommandId) -> Result<Option<CommandInfo>, RuntimeError> {
         match self.steward.request(&Request::Command(command.clone())).await {
             Ok(Reply::Command(info)) => Ok(Some(*info)),

@@ -98,22 +98,21 @@ impl Sandbox {
             self.inner.ledger.note(row.clone()).await;
             None
         };
-        let ended = self.travel(seat, row, run, listener).await;
+        let travel = Travel::new(self, seat, run, 0);
+        let ended = self.travel(travel, row, listener).await;
         if let (Some(claim), Ok(ended)) = (claim, &ended) {
             claim.publish(ended);
         }
         ended
     }
 
-    async fn travel(
+    pub(super) async fn travel(
         &self,
-        seat: Arc<Seat>,
+        mut travel: Travel<'_>,
         row: Command,
-        run: Run,
         listener: &mut dyn Listener,
     ) -> Result<Command, Error> {
         let watch = Watch::over(&self.inner, &row);
-        let mut travel = Travel { sandbox: self, seat, run, seen: 0, heard: [0; 2], resent: false, never_ran: false };
         let outcome = travel.arrive(listener).await;
         watch.end();
         let ended = match outcome {
@@ -184,7 +183,7 @@ impl Sandbox {
 }
 
 /// One command on its way, over any number of connections.
-struct Travel<'a> {
+pub(super) struct Travel<'a> {
     sandbox: &'a Sandbox,
     seat: Arc<Seat>,
     run: Run,
@@ -198,7 +197,12 @@ struct Travel<'a> {
     never_ran: bool,
 }
 
-impl Travel<'_> {
+impl<'a> Travel<'a> {
+    /// `from` is the place behind which it is followed: 0 for all of it, the last there can be for its end alone.
+    pub(super) fn new(sandbox: &'a Sandbox, seat: Arc<Seat>, run: Run, from: u64) -> Self {
+        Self { sandbox, seat, run, seen: from, heard: [0; 2], resent: false, never_ran: false }
+    }
+
     async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {
         let mut breaks = 0;
         loop {
@@ -280,7 +284,7 @@ impl Travel<'_> {
             ending: Some(Ending::new(Status::Lost, None)),
             stdout_bytes,
             stderr_bytes,
-            last_seq: self.seen,
+            last_seq: if self.seen == u64::MAX { 0 } else { self.seen },
             cwd: Bytes::default(),
             state_version: 0,
             accepted_at: now,
@@ -315,7 +319,7 @@ fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
     }
 }
 
-fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(Command, Run), Error> {
+pub(super) fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(Command, Run), Error> {
     let id = execute.id.unwrap_or_else(|| CommandId::made_of(inner.core.entropy()));
     let shell = ShellId::parse(seat.terminal.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
     let row = row(inner, seat, id.clone(), &execute.command);
@@ -349,7 +353,7 @@ pub(super) fn with_info(row: &Command, info: &CommandInfo) -> Command {
     }
 }
 
-fn fail(inner: &Inner, row: &Command, fault: Fault) -> Command {
+pub(super) fn fail(inner: &Inner, row: &Command, fault: Fault) -> Command {
     let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
     row.end(ending, inner.core.now()).unwrap_or_else(|_| row.clone())
 }

@@ -132,18 +132,20 @@ async fn on_the_name_itself(files: &Files, path: &str) -> Vec<(&'static str, Opt
     answers.into_iter().map(|(what, answer)| (what, answer.err().map(|error: Error| error.code()))).collect()
 }
 
-async fn no_path_leads_out(rig: Rig, provider: &str) {
-    let scene = Scene::new(rig, provider).await;
-    let (files, outside) = (&scene.files, scene.outside.path());
-    let up = "../".repeat(20);
-    let text = |path: &Path| path.to_string_lossy().into_owned();
-    fs::create_dir_all(scene.workspace.join("dir/deep")).unwrap();
-    fs::write(scene.workspace.join("plain"), "x").unwrap();
-    let plain: Vec<String> = vec![
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Paths that lead out by themselves, or nowhere.
+fn wrong_paths(scene: &Scene) -> Vec<String> {
+    let (outside, up) = (scene.outside.path(), "../".repeat(20));
+    vec![
         "..".into(),
         "../x".into(),
         "./../x".into(),
         "dir/../../x".into(),
+        "none/../../x".into(),
+        "none/nor/../../../x".into(),
         "dir/deep/../../../x".into(),
         format!("{up}etc/passwd"),
         format!("{up}{}", text(&scene.canary())),
@@ -179,8 +181,13 @@ async fn no_path_leads_out(rig: Rig, provider: &str) {
         "n".repeat(300),
         "plain/x".into(),
         "plain/../plain".into(),
-    ];
-    let links: Vec<(&str, PathBuf, &str)> = vec![
+    ]
+}
+
+/// Links that lead out, and a path through each.
+fn wrong_links(scene: &Scene) -> Vec<(&'static str, PathBuf, &'static str)> {
+    let (outside, up) = (scene.outside.path(), "../".repeat(20));
+    vec![
         ("file", scene.canary(), "file"),
         ("root", outside.to_owned(), "root"),
         ("through", outside.to_owned(), "through/empty"),
@@ -209,7 +216,15 @@ async fn no_path_leads_out(rig: Rig, provider: &str) {
         ("data", scene.others[1].clone(), "data"),
         ("data-dir", scene.others[1].parent().unwrap().to_owned(), "data-dir"),
         ("workspace-up", PathBuf::from("/workspace/../etc"), "workspace-up"),
-    ];
+    ]
+}
+
+async fn no_path_leads_out(rig: Rig, provider: &str) {
+    let scene = Scene::new(rig, provider).await;
+    let (files, outside) = (&scene.files, scene.outside.path());
+    fs::create_dir_all(scene.workspace.join("dir/deep")).unwrap();
+    fs::write(scene.workspace.join("plain"), "x").unwrap();
+    let (plain, links) = (wrong_paths(&scene), wrong_links(&scene));
     for (name, target, _) in &links {
         scene.link(target, name);
     }
@@ -346,7 +361,7 @@ async fn no_archive_entry_leads_out(rig: Rig, provider: &str) {
     let file = |path: &[u8]| entry(b'0', path, b"", b"x");
     let pax = |key: &str, value: &[u8]| {
         let rest = key.len() + value.len() + 3;
-        let length = (rest + 2..).find(|length| length.to_string().len() + rest == *length).unwrap();
+        let length = (rest + 2..rest + 9).find(|length| length.to_string().len() + rest == *length).unwrap();
         entry(b'x', b"pax", b"", &[format!("{length} {key}=").as_bytes(), value, b"\n"].concat())
     };
     let long = |kind: u8, name: &[u8]| entry(kind, b"././@LongLink", b"", &[name, b"\0"].concat());

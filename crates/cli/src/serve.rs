@@ -1,0 +1,160 @@
+//! `stead serve`: the layers, the doors, and their end. Wiring only.
+
+use crate::args::Serve;
+use crate::print;
+use crate::settings::{self, SettingsError};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stead_server::config::{LogFormat, ServerConfig};
+use stead_server::files::LinkKey;
+use stead_server::http::{self, App, Doors, Guard, Keys};
+use stead_server::stead::{Parts, Stead};
+use stead_server::store::{SqliteStore, StoreError};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServeError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("can't use the data directory `{}`", dir.display())]
+    Data { dir: PathBuf, source: io::Error },
+    #[error("a server runs already over `{}`", .0.display())]
+    Running(PathBuf),
+    #[error("can't listen on {address}; choose another with `--listen`")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("`{0}` is no filter for the log; write `info`, `debug` or `stead_server=debug`")]
+    Log(String),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Keys(#[from] http::KeysError),
+    #[error(transparent)]
+    Layers(#[from] stead_server::Error),
+    #[error("can't begin")]
+    Runtime(#[source] io::Error),
+}
+
+pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
+    let data = settings::ground(&serve.place)?.data;
+    let (config, _) = settings::load(&serve.place)?;
+    let mut server = config.server.clone();
+    server.listen = serve.listen.unwrap_or(server.listen);
+    begin_log(&server)?;
+    let failed = |source| ServeError::Data { dir: data.clone(), source };
+    make_private(&data).map_err(failed)?;
+    let _lock = lock(&data)?;
+    stead_term::spawn::raise_open_files().map_err(ServeError::Runtime)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    runtime.block_on(async {
+        let doors = open_doors(&data, &server).await?;
+        let keys = Keys::open(&data)?;
+        let address = doors.tcp.local_addr().map_err(failed)?;
+        let store = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
+        let (settings, warning) = config.settings().await;
+        if let Some(warning) = warning {
+            tracing::warn!("{warning}");
+        }
+        let (stead, recovered) = Stead::start(Parts::new(store, config.providers, settings)).await?;
+        tracing::info!(?recovered, "started");
+        let line = format!("stead is listening: http://{address}/?token={}\n", keys.bootstrap());
+        let mut hosts = server.allowed_hosts.clone();
+        hosts.push(host_of(address));
+        let guard = Arc::new(Guard::new(keys, hosts, server.requests_per_second));
+        let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
+        let router = http::router(App { stead: stead.clone(), guard, links });
+        let stop = CancellationToken::new();
+        tokio::spawn(wait_for_signal(stop.clone())?);
+        print::said(Some(line));
+        tell_ready(serve.ready_fd);
+        http::serve(doors, router, server.limits, stop).await;
+        let _ = std::fs::remove_file(data.join("stead.sock"));
+        for error in stead.stop().await {
+            tracing::error!(%error, "not everything could be settled");
+        }
+        tracing::info!("ended");
+        Ok(())
+    })
+}
+
+fn host_of(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(address) => address.ip().to_string(),
+        SocketAddr::V6(address) => format!("[{}]", address.ip()),
+    }
+}
+
+fn begin_log(server: &ServerConfig) -> Result<(), ServeError> {
+    let filter = EnvFilter::try_new(&server.log).map_err(|_| ServeError::Log(server.log.clone()))?;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    match server.log_format {
+        LogFormat::Text => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}
+
+/// The data directory holds tokens and everybody's files: it is its owner's alone.
+fn make_private(data: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)
+}
+
+/// One server for each data directory; held as long as it lives, let go by the kernel when it dies.
+fn lock(data: &Path) -> Result<OwnedFd, ServeError> {
+    let failed = |source: io::Error| ServeError::Data { dir: data.to_owned(), source };
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let lock = rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600));
+    let lock = lock.map_err(|error| failed(error.into()))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(ServeError::Running(data.to_owned())),
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+async fn open_doors(data: &Path, server: &ServerConfig) -> Result<Doors, ServeError> {
+    let address = server.listen;
+    let tcp = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
+    let failed = |source| ServeError::Data { dir: data.to_owned(), source };
+    // Made under another name and moved: nobody finds it before only its owner may use it.
+    let (path, fresh) = (data.join("stead.sock"), data.join("stead.sock.new"));
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let socket = UnixListener::bind(&fresh).map_err(failed)?;
+    let owner_alone = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&fresh, owner_alone).map_err(failed)?;
+    std::fs::rename(&fresh, &path).map_err(failed)?;
+    Ok(Doors { tcp, socket })
+}
+
+/// Resolves when somebody wants us to end.
+fn wait_for_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, ServeError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Runtime)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Runtime)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        stop.cancel();
+    })
+}
+
+/// Tells whoever started us that we can be reached.
+fn tell_ready(fd: Option<i32>) {
+    let Some(fd) = fd else { return };
+    // By its name in /proc: a number alone could be anything of ours.
+    let told = std::fs::File::options().write(true).open(format!("/proc/self/fd/{fd}"));
+    if let Err(error) = told.and_then(|mut pipe| pipe.write_all(b"1")) {
+        tracing::warn!(%error, "whoever started us doesn't listen");
+    }
+}

@@ -1,0 +1,12 @@
+//! The real server over HTTP, as a client sees it. Each test has a server and a data directory of its own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::indexing_slicing,
+    reason = "helpers fail the test they are called from, as tests themselves do"
+)]
+
+mod exec;
+mod files;
+mod rig;

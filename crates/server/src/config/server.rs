@@ -1,0 +1,81 @@
+//! Settings of the server itself.
+
+use super::ConfigError;
+use crate::http::Limits;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Written {
+    listen: Option<String>,
+    #[serde(default)]
+    allowed_hosts: Vec<String>,
+    max_connections: Option<usize>,
+    requests_per_second: Option<u32>,
+    log: Option<String>,
+    log_format: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    pub listen: SocketAddr,
+    pub allowed_hosts: Vec<String>,
+    pub limits: Limits,
+    /// For each token; absent: any number.
+    pub requests_per_second: Option<NonZeroU32>,
+    /// As `tracing` has it: `info`, `stead_server=debug`...
+    pub log: String,
+    pub log_format: LogFormat,
+}
+
+/// Enough for any client that means well.
+const REQUESTS_PER_SECOND: u32 = 10_000;
+
+impl Written {
+    pub(super) fn read(self, file: &str) -> Result<ServerConfig, ConfigError> {
+        let wrong = |key: &str, message: String| ConfigError::Setting {
+            file: file.to_owned(),
+            key: format!("server.{key}"),
+            message,
+        };
+        let listen = self.listen.as_deref().unwrap_or("127.0.0.1:7878");
+        let listen = listen
+            .parse()
+            .map_err(|_| wrong("listen", format!("`{listen}` is not an address and a port, as in `127.0.0.1:7878`")))?;
+        for host in &self.allowed_hosts {
+            if host.is_empty() || host.contains(['/', ' ', '*']) || (host.contains(':') && !host.starts_with('[')) {
+                return Err(wrong("allowed_hosts", format!("`{host}` is not a host name without a port")));
+            }
+        }
+        let mut limits = Limits::default();
+        if let Some(connections) = self.max_connections {
+            if connections == 0 {
+                return Err(wrong("max_connections", "nobody could connect".to_owned()));
+            }
+            limits.connections = connections;
+        }
+        let log_format = match self.log_format.as_deref() {
+            None | Some("text") => LogFormat::Text,
+            Some("json") => LogFormat::Json,
+            Some(other) => return Err(wrong("log_format", format!("`{other}` is none of `text`, `json`"))),
+        };
+        Ok(ServerConfig {
+            listen,
+            allowed_hosts: self.allowed_hosts,
+            limits,
+            requests_per_second: NonZeroU32::new(self.requests_per_second.unwrap_or(REQUESTS_PER_SECOND)),
+            log: self.log.unwrap_or_else(|| "info".to_owned()),
+            log_format,
+        })
+    }
+}

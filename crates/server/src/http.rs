@@ -1,0 +1,98 @@
+//! The way in over HTTP: requests become calls on [`Stead`], answers become JSON, SSE or bytes. Nothing is decided here
+//! and nothing lasts longer than its request: what a handler begins is finished by the layers, whoever hangs up.
+
+mod access;
+mod body;
+mod commands;
+mod exec;
+mod files;
+mod guard;
+mod leases;
+mod listen;
+mod pages;
+mod problem;
+mod sse;
+mod status;
+mod terminals;
+mod threads;
+mod trace;
+mod view;
+
+use access::Schemes;
+pub use access::{Keys, KeysError};
+pub use guard::Guard;
+pub use listen::{Doors, Limits, serve};
+pub use problem::Problem;
+
+use crate::files::LinkKey;
+use crate::stead::Stead;
+use axum::Router;
+use axum::extract::FromRef;
+use std::sync::Arc;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+
+/// What every handler may use.
+#[derive(Debug, Clone)]
+pub struct App {
+    pub stead: Stead,
+    pub guard: Arc<Guard>,
+    /// Signs links to files.
+    pub links: Arc<LinkKey>,
+}
+
+impl FromRef<App> for Stead {
+    fn from_ref(app: &App) -> Self {
+        app.stead.clone()
+    }
+}
+
+#[derive(Debug, OpenApi)]
+#[openapi(
+    info(
+        title = "stead",
+        description = "Durable terminals, workspaces and sessions on compute that comes and goes. Every error has the \
+                       same shape; every list has `limit` and `cursor`; reading never wakes anything.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    modifiers(&Schemes),
+    security(("bearer" = []), ("cookie" = [])),
+    tags(
+        (name = "threads", description = "Conversations and what belongs to them"),
+        (name = "terminals", description = "Durable shell state"),
+        (name = "commands", description = "Running things, and what became of them"),
+        (name = "files", description = "Files of a sandbox, also while its instance sleeps or is gone"),
+        (name = "leases", description = "Compute: leases, instances, providers"),
+        (name = "server", description = "The server itself"),
+    )
+)]
+struct Description;
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Description::openapi())
+        .merge(threads::routes())
+        .merge(terminals::routes())
+        .merge(exec::routes())
+        .merge(commands::routes())
+        .merge(files::routes())
+        .merge(leases::routes())
+        .merge(status::routes())
+}
+
+/// The description of everything that can be asked, as JSON.
+pub fn description() -> String {
+    let (_, api) = routes().split_for_parts();
+    let mut text = api.to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Everything, behind its guard.
+pub fn router(app: App) -> Router {
+    let (router, _) = routes().split_for_parts();
+    let router = router.merge(pages::routes()).fallback(problem::no_such_place);
+    let router = router.method_not_allowed_fallback(problem::no_such_method);
+    let guard = axum::middleware::from_fn_with_state(app.clone(), guard::check);
+    let trace = axum::middleware::from_fn_with_state(app.clone(), trace::request);
+    router.layer(guard).layer(trace).with_state(app)
+}

@@ -1,0 +1,106 @@
+//! What comes in, checked: JSON bodies, query strings, names in paths. A wrong one is told by what is wrong with it.
+
+use super::problem::Problem;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use serde::de::DeserializeOwned;
+use std::fmt::Display;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A JSON body; unknown fields, wrong types and trailing text are refused. An empty one is `{}` where that will do.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("").to_owned());
+        let is_json = kind.as_deref().is_none_or(|kind| {
+            let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+            // The last is what `curl -d` says of anything.
+            kind == "application/json" || kind.ends_with("+json") || kind == "application/x-www-form-urlencoded"
+        });
+        let Raw(bytes) = Raw::from_request(request, state).await?;
+        if !is_json && !bytes.is_empty() {
+            return Err(
+                Problem::invalid("the body is not said to be JSON").hint("send `Content-Type: application/json`")
+            );
+        }
+        let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        let value = serde_json::from_slice(text).map_err(|error| Problem::invalid(format!("the body: {error}")))?;
+        Ok(Self(value))
+    }
+}
+
+/// A body as it is, as large as this server takes and in the time it has for it.
+#[derive(Debug)]
+pub(crate) struct Raw(pub(crate) Bytes);
+
+/// For all of a body that is kept in memory.
+const BODY_WITHIN: Duration = Duration::from_mins(1);
+
+impl<S: Send + Sync> FromRequest<S> for Raw {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let read = tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await;
+        let late = |_| Problem::invalid(format!("the body did not come within {} s", BODY_WITHIN.as_secs()));
+        read.map_err(late)?.map(Self).map_err(|refused| {
+            if refused.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                Problem::new("too_large", "the body is larger than this server takes")
+                    .hint("send files with `PUT /api/threads/{id}/files`")
+            } else {
+                Problem::invalid(format!("the body can't be read: {}", refused.body_text()))
+            }
+        })
+    }
+}
+
+/// The query string; a parameter that means nothing here is refused.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let query = axum::extract::Query::from_request_parts(parts, state).await;
+        let query = query.map_err(|refused| Problem::invalid(format!("the query: {}", refused.body_text())))?;
+        Ok(Self(query.0))
+    }
+}
+
+/// The one name in a path, checked.
+#[derive(Debug)]
+pub(crate) struct Named<T>(pub(crate) T);
+
+impl<T, S> FromRequestParts<S> for Named<T>
+where
+    T: FromStr,
+    T::Err: Display,
+    S: Send + Sync,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let text = Path::<String>::from_request_parts(parts, state).await;
+        let text = text.map_err(|refused| {
+            // Not UTF-8, or not one name.
+            Problem::invalid(format!("the path: {}", refused.into_response().status()))
+        })?;
+        parse(&text)
+    }
+}
+
+fn parse<T>(text: &str) -> Result<Named<T>, Problem>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    text.parse().map(Named).map_err(|error: T::Err| Problem::invalid(error.to_string()))
+}

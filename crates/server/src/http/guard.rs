@@ -1,0 +1,166 @@
+//! What every request passes first: is it for us, from a page of ours, by somebody we know, and not too often?
+
+use super::App;
+use super::access::{COOKIE, Caller, Keys};
+use super::listen::Via;
+use super::problem::Problem;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use governor::clock::{Clock, DefaultClock};
+use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
+use std::num::NonZeroU32;
+
+/// The rules.
+#[derive(Debug)]
+pub struct Guard {
+    pub keys: Keys,
+    /// Host names, without ports, that we answer to.
+    hosts: Vec<String>,
+    pace: Option<DefaultKeyedRateLimiter<String>>,
+}
+
+impl Guard {
+    /// `per_second` requests a token; absent: any number.
+    pub fn new(keys: Keys, hosts: Vec<String>, per_second: Option<NonZeroU32>) -> Self {
+        let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
+        let pace = per_second.map(|per_second| RateLimiter::keyed(Quota::per_second(per_second)));
+        Self { keys, hosts, pace }
+    }
+
+    fn is_our_host(&self, host: &str) -> bool {
+        let name = host_name(host).to_ascii_lowercase();
+        matches!(name.as_str(), "localhost" | "127.0.0.1" | "[::1]") || self.hosts.contains(&name)
+    }
+
+    fn check_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+        let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        let host = host.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or("");
+        if self.is_our_host(host) {
+            return Ok(());
+        }
+        let shown: String = host.chars().take(100).collect();
+        Err(Problem::new("forbidden", format!("this server doesn't answer to the host `{shown}`"))
+            .hint("name it in `server.allowed_hosts`"))
+    }
+
+    /// A page of somebody else's may not use the cookie of a person who visits it.
+    fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+        let origin = origin.to_str().unwrap_or("?");
+        let host = origin.split_once("://").map_or("", |(_, host)| host);
+        let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+        let same = host.eq_ignore_ascii_case(asked);
+        if same || (self.hosts.iter().any(|known| *known == host_name(host).to_ascii_lowercase())) {
+            return Ok(());
+        }
+        let shown: String = origin.chars().take(100).collect();
+        Err(Problem::new("forbidden", format!("a page of `{shown}` may not use this server"))
+            .hint("name its host in `server.allowed_hosts`"))
+    }
+
+    fn check_token(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let Some(token) = token_of(headers) else {
+            return Err(Problem::new("unauthorized", "this needs a token").hint(
+                "send `Authorization: Bearer TOKEN`; the first token is in the file `token` of the data directory",
+            ));
+        };
+        self.keys.check(token).ok_or_else(|| {
+            Problem::new("unauthorized", "the token is not valid").hint("`stead token ls` shows which there are")
+        })
+    }
+
+    fn check_pace(&self, caller: &Caller) -> Result<(), Problem> {
+        let Some(pace) = &self.pace else { return Ok(()) };
+        pace.check_key(&caller.token).map_err(|until| {
+            let wait = until.wait_time_from(DefaultClock::default().now());
+            Problem::new("limit_reached", "too many requests with this token").retry_after(wait.as_secs().max(1))
+        })
+    }
+}
+
+/// A host without its port; an address in brackets keeps them.
+fn host_name(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|rest| rest.find(']')) {
+        Some(end) => host.get(..end + 2).unwrap_or(host),
+        None => host.split(':').next().unwrap_or_default(),
+    }
+}
+
+/// The token of a request: its own, else the cookie's.
+fn token_of(headers: &HeaderMap) -> Option<&str> {
+    let own = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if let Some(own) = own {
+        let (scheme, token) = own.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then(|| token.trim());
+    }
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    cookies.flat_map(|cookies| cookies.split(';')).find_map(|cookie| {
+        let (name, value) = cookie.trim().split_once('=')?;
+        (name == COOKIE).then_some(value)
+    })
+}
+
+/// Whether a place may be asked by anybody: whether we live, the page that takes a token, and links that are signed.
+fn is_open(uri: &Uri) -> bool {
+    let path = uri.path();
+    matches!(path, "/healthz" | "/readyz")
+        || path.starts_with("/api/download/")
+        || (path == "/" && uri.query().is_some())
+}
+
+pub(super) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
+    let via = request.extensions().get::<Via>().copied().unwrap_or(Via::Network);
+    let guard = &app.guard;
+    let checked = match via {
+        // Whoever may open the socket owns the data directory.
+        Via::Socket => Ok(Some(Caller::local())),
+        Via::Network => guard.check_host(request.headers(), request.uri()).and_then(|()| {
+            guard.check_origin(request.headers())?;
+            if is_open(request.uri()) {
+                return Ok(None);
+            }
+            let caller = guard.check_token(request.headers())?;
+            guard.check_pace(&caller)?;
+            Ok(Some(caller))
+        }),
+    };
+    match checked {
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_from_its_port() {
+        let names = [("a:80", "a"), ("a", "a"), ("[::1]:7878", "[::1]"), ("[::1]", "[::1]"), ("", ""), (":80", "")];
+        for (host, name) in names {
+            assert_eq!(host_name(host), name, "{host}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_read_from_the_header_before_the_cookie() {
+        let headers = |pairs: &[(header::HeaderName, &'static str)]| {
+            pairs
+                .iter()
+                .map(|(name, value)| (name.clone(), header::HeaderValue::from_static(value)))
+                .collect::<HeaderMap>()
+        };
+        let cookie = (header::COOKIE, "a=b; stead_token=c");
+        assert_eq!(token_of(&headers(std::slice::from_ref(&cookie))), Some("c"));
+        assert_eq!(token_of(&headers(&[cookie.clone(), (header::AUTHORIZATION, "bearer  t")])), Some("t"));
+        assert_eq!(token_of(&headers(&[cookie, (header::AUTHORIZATION, "Basic t")])), None);
+        assert_eq!(token_of(&headers(&[])), None);
+    }
+}

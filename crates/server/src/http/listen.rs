@@ -1,0 +1,171 @@
+//! Connections: over TCP and over the socket in the data directory, so many at once, none that dawdles for ever.
+
+use axum::Router;
+use axum::body::Body;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+
+/// How a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Via {
+    /// Over the socket, whose permission is the authentication.
+    Socket,
+    Network,
+}
+
+/// Where we listen.
+#[derive(Debug)]
+pub struct Doors {
+    pub tcp: TcpListener,
+    pub socket: UnixListener,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Open at once, over both doors.
+    pub connections: usize,
+    /// How long the head of a request may take, and a connection may be idle.
+    pub head: Duration,
+    /// How long answers that are under way may take when we end.
+    pub farewell: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connections: 4096, head: Duration::from_secs(30), farewell: Duration::from_secs(5) }
+    }
+}
+
+/// The head of a request: lines, and bytes of all of them.
+const MOST_HEADERS: usize = 100;
+const MOST_HEAD: usize = 64 << 10;
+
+/// After an error of `accept` that isn't the client's: too many open files.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Serves until it is told to stop; then answers under way are finished, for a while.
+pub async fn serve(doors: Doors, router: Router, limits: Limits, stop: CancellationToken) {
+    let server = Arc::new(Server {
+        router,
+        limits,
+        room: Arc::new(Semaphore::new(limits.connections)),
+        stop: stop.clone(),
+        tasks: TaskTracker::new(),
+    });
+    let Doors { tcp, socket } = doors;
+    loop {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => break,
+            accepted = socket.accept() => match accepted {
+                Ok((stream, _)) => server.welcome(stream, Via::Socket),
+                Err(error) => server.failed(&error).await,
+            },
+            accepted = tcp.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
+                    server.welcome(stream, Via::Network);
+                }
+                Err(error) => server.failed(&error).await,
+            },
+        }
+    }
+    drop((tcp, socket));
+    server.tasks.close();
+    let _ = tokio::time::timeout(limits.farewell, server.tasks.wait()).await;
+}
+
+struct Server {
+    router: Router,
+    limits: Limits,
+    room: Arc<Semaphore>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Server {
+    fn welcome<S>(self: &Arc<Self>, stream: S, via: Via)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let server = Arc::clone(self);
+        match Arc::clone(&self.room).try_acquire_owned() {
+            Ok(permit) => {
+                self.tasks.spawn(async move {
+                    let _permit = permit;
+                    server.converse(stream, via).await;
+                });
+            }
+            Err(_) => {
+                self.tasks.spawn(turn_away(stream));
+            }
+        }
+    }
+
+    async fn converse<S>(&self, stream: S, via: Via)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let router = self.router.clone();
+        let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(via);
+            let router = router.clone();
+            async move {
+                Ok::<_, Infallible>(router.oneshot(request.map(Body::new)).await.unwrap_or_else(|never| match never {}))
+            }
+        });
+        let mut http = hyper::server::conn::http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(self.limits.head)
+            .max_buf_size(MOST_HEAD)
+            .max_headers(MOST_HEADERS)
+            .half_close(true);
+        let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            biased;
+            ended = &mut connection => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended badly");
+        }
+    }
+
+    async fn failed(&self, error: &io::Error) {
+        // A client that is gone before it is accepted is its own affair.
+        if !matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
+            tracing::error!(%error, "can't accept connections");
+            tokio::time::sleep(BREATH).await;
+        }
+    }
+}
+
+/// Says that there is no room, to somebody who hasn't asked anything yet.
+async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S) {
+    const BODY: &str = r#"{"error":{"code":"unavailable","message":"too many connections are open","retryable":true}}"#;
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
+         retry-after: 1\r\nconnection: close\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    let _ = tokio::time::timeout(Duration::from_secs(1), async {
+        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.shutdown().await;
+    })
+    .await;
+}

@@ -1,0 +1,65 @@
+//! The server itself: whether it lives, what it is, what can be asked of it.
+
+use super::App;
+use super::problem::{Answer, ErrorBody, Problem};
+use axum::Json;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(super) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(version))
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(openapi))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct About {
+    name: &'static str,
+    version: &'static str,
+    /// Versions of the protocol between server and stewards that this one speaks.
+    steward_protocol: Range,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Range {
+    oldest: u32,
+    newest: u32,
+}
+
+/// What this is.
+#[utoipa::path(get, path = "/api/version", tag = "server", responses((status = 200, body = About)))]
+async fn version() -> Json<About> {
+    let versions = stead_model::proto::VERSIONS;
+    let range = Range { oldest: *versions.start(), newest: *versions.end() };
+    Json(About { name: "stead", version: env!("CARGO_PKG_VERSION"), steward_protocol: range })
+}
+
+/// Whether the process lives. Needs no token.
+#[utoipa::path(get, path = "/healthz", tag = "server", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it can do its work: its database answers. Needs no token.
+#[utoipa::path(
+    get, path = "/readyz", tag = "server", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = ErrorBody))
+)]
+async fn readyz(State(app): State<App>) -> Answer<&'static str> {
+    app.stead.check().await.map_err(|error| Problem::new("unavailable", error.to_string()))?;
+    Ok("ok\n")
+}
+
+/// This description.
+#[utoipa::path(get, path = "/api/openapi.json", tag = "server", responses((status = 200, body = serde_json::Value)))]
+async fn openapi() -> impl IntoResponse {
+    static TEXT: std::sync::LazyLock<String> = std::sync::LazyLock::new(super::description);
+    ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
+}

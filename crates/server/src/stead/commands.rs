@@ -1,0 +1,158 @@
+//! Commands by their id, whoever asked for them: what became of one, its input, its end. Nothing here wakes anything.
+
+use super::execute::with_info;
+use super::{Inner, Stead};
+use crate::error::Error;
+use crate::lease::LeaseError;
+use crate::provider::{Access, in_time};
+use crate::runtime::RuntimeError;
+use crate::steward::{Steward, StewardError};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use stead_model::command::Command;
+use stead_model::frame::Stream;
+use stead_model::ids::{CommandId, LeaseId};
+use stead_model::lease::Observed;
+use stead_model::proto::{
+    Cancel, CommandInfo, Fault, FaultCode, FirstSignal, Read, ReadBytes, Reply, Request, StdinBytes,
+};
+use stead_model::state::Bytes;
+
+/// How long a cancellation is waited for: from the first signal to KILL it takes five seconds.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(10);
+
+impl Stead {
+    /// A command's record, as it is now.
+    pub async fn command(&self, id: &CommandId) -> Result<Command, Error> {
+        let row = row(&self.inner, id).await?;
+        if row.status.is_final() {
+            return Ok(row);
+        }
+        match self.inner.ask_of(&row, &Request::Command(id.clone())).await {
+            Ok(Some(Reply::Command(info))) => self.inner.describe(&row, &info).await,
+            // It sleeps, or can't be asked: what is written down holds.
+            Ok(_) | Err(_) => Ok(row),
+        }
+    }
+
+    /// Ends a command early, and waits for that. One that has ended stays as it ended.
+    pub async fn cancel(&self, id: &CommandId, first: FirstSignal) -> Result<Command, Error> {
+        let row = row(&self.inner, id).await?;
+        if row.status.is_final() {
+            return Ok(row);
+        }
+        // Followed from before the signal, so that its end can't be missed.
+        let mut follow = self.follow(id, u64::MAX - 1, false).await?;
+        let cancel = Request::Cancel(Cancel { command: id.clone(), first });
+        match self.inner.ask_of(&row, &cancel).await? {
+            Some(_) => {}
+            None => match self.inner.seat(&row.terminal) {
+                Some(seat) if !seat.runtime.remembers() => {
+                    seat.runtime.cancel(id, first).await?;
+                }
+                _ => return Err(LeaseError::Paused(row.lease).into()),
+            },
+        }
+        let ended = async { while let Some(Ok(_)) = follow.next().await {} };
+        let _ = tokio::time::timeout(CANCELLED_WITHIN, ended).await;
+        self.command(id).await
+    }
+
+    /// Writes to the standard input of a command that was started with an open one.
+    pub async fn send_stdin(&self, id: &CommandId, bytes: Vec<u8>, eof: bool) -> Result<(), Error> {
+        let row = row(&self.inner, id).await?;
+        if row.status.is_final() {
+            return Err(Error::Conflict(format!("`{id}` has ended and reads nothing any more")));
+        }
+        let stdin = Request::Stdin(StdinBytes { command: id.clone(), bytes: Bytes(bytes), eof });
+        match self.inner.ask_of(&row, &stdin).await? {
+            Some(_) => Ok(()),
+            None => Err(LeaseError::Paused(row.lease).into()),
+        }
+    }
+
+    /// A piece of one of its streams. Shorter than asked for where the stream ends, or there is no more of it yet.
+    pub async fn read_output(
+        &self,
+        id: &CommandId,
+        stream: Stream,
+        offset: u64,
+        length: u64,
+    ) -> Result<ReadBytes, Error> {
+        let row = row(&self.inner, id).await?;
+        let read = Request::Read(Read { command: id.clone(), stream, offset, length });
+        if let Some(Reply::Bytes(read)) = self.inner.ask_of(&row, &read).await? {
+            return Ok(read);
+        }
+        super::follow::read_past(&self.inner, &row, stream, offset, length).await
+    }
+}
+
+/// The row of a command; those of a moment ago are still on their way to the store.
+pub(super) async fn row(inner: &Inner, id: &CommandId) -> Result<Command, Error> {
+    let store = &inner.core.store;
+    match store.command(id).await? {
+        Some(row) if row.status.is_final() => Ok(row),
+        _ => {
+            inner.ledger.flush().await;
+            let row = store.command(id).await?;
+            row.ok_or_else(|| Error::NotFound { kind: "command", id: id.to_string() })
+        }
+    }
+}
+
+impl Inner {
+    /// Asks the steward that runs a command. `None`: there is none awake.
+    pub(super) async fn ask_of(&self, row: &Command, request: &Request) -> Result<Option<Reply>, Error> {
+        let Some(steward) = self.reader(&row.lease).await? else { return Ok(None) };
+        match steward.request(request).await {
+            Ok(reply) => Ok(Some(reply)),
+            Err(StewardError::Fault(fault)) => Err(Error::Refused(fault)),
+            Err(error) => Err(RuntimeError::Broken(error).into()),
+        }
+    }
+
+    /// A connection to a lease's steward for somebody who only wants to know. Wakes nothing.
+    pub(super) async fn reader(&self, lease: &LeaseId) -> Result<Option<Arc<Steward>>, Error> {
+        let known = {
+            let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+            readers.get(lease).and_then(std::sync::Weak::upgrade)
+        };
+        // One that sleeps doesn't answer: what its owner last saw counts, also for a connection that is open.
+        let ready = match self.leases.look(lease, "read.status").await {
+            Err(LeaseError::NotFound(_)) => return Ok(None),
+            ready => ready?,
+        };
+        if ready.lease.observed != Observed::Running {
+            return Ok(None);
+        }
+        if let Some(steward) = known.filter(|steward| !steward.is_broken()) {
+            return Ok(Some(steward));
+        }
+        let Some(handle) = ready.handle() else { return Ok(None) };
+        let provider = self.core.provider(&ready.lease.provider)?;
+        let Access::Steward(channel) = in_time(provider.name(), "connect", provider.access(&handle)).await? else {
+            return Ok(None);
+        };
+        let steward = Arc::new(Steward::greet(channel).await.map_err(RuntimeError::from)?);
+        let mut readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        readers.retain(|_, reader| reader.strong_count() > 0);
+        readers.insert(lease.clone(), Arc::downgrade(&steward));
+        Ok(Some(steward))
+    }
+
+    /// A record brought up to what its steward says, with paths as they are shown.
+    pub(super) async fn describe(&self, row: &Command, info: &CommandInfo) -> Result<Command, Error> {
+        let mut told = with_info(row, info);
+        if let Some(lease) = self.core.store.lease(&row.lease).await? {
+            let provider = self.core.provider(&lease.provider)?;
+            told.cwd = Bytes(provider.surroundings(&lease.workspace).stored(&told.cwd));
+        }
+        Ok(told)
+    }
+}
+
+/// The output of a command was removed, or never was where it could be kept.
+pub(super) fn gone() -> Error {
+    Error::Refused(Fault::new(FaultCode::Gone, "the output of this command is no longer kept"))
+}

@@ -1,0 +1,360 @@
+//! The events of a command, from any place in its sequence to its end: from its steward where that is awake, else from
+//! the journal it left. Both number the events alike, so a reader goes from one to the other without noticing.
+//!
+//! ```text
+//! awake ──► follow the steward ──ended──► over          breaks ─┐
+//!   ▲                                                           ▼
+//!   └──────── wakes ◄── asleep: what the journal has, then wait ◄── look at the lease
+//!                        gone: what the journal has, then how it ended
+//! ```
+
+use super::commands::{gone, row};
+use super::{Inner, Stead};
+use crate::error::Error;
+use crate::lease::LeaseError;
+use crate::runtime::RuntimeError;
+use crate::steward::{Next, Steward, Told};
+use std::sync::Arc;
+use stead_model::command::Command;
+use stead_model::frame::{Chunk, Stream};
+use stead_model::ids::{CommandId, ShellId};
+use stead_model::lease::Observed;
+use stead_model::proto::{self, CommandInfo, Event, FaultCode, ReadBytes, Reply, Request, Status};
+use stead_model::state::Bytes;
+use stead_steward::past::{self, PastCommand, PastEvent};
+use tokio::sync::{mpsc, oneshot};
+
+/// Events between the journal and a reader. Whoever is slower than that is waited for, and costs no more than this.
+const AHEAD: usize = 4;
+
+/// Breaks of the way to a steward that is alive.
+const MOST_BREAKS: u32 = 100;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CommandEvent {
+    Started { seq: u64, at: u64 },
+    Output(Chunk),
+    Ended { seq: u64, command: Box<Command> },
+}
+
+/// A command being followed. Dropping it stops nothing but the following.
+#[derive(Debug)]
+pub struct Follow {
+    /// As it was when the following began.
+    pub command: Command,
+    events: mpsc::Receiver<Result<CommandEvent, Error>>,
+}
+
+impl Follow {
+    /// The next event; none when there will be no more.
+    pub async fn next(&mut self) -> Option<Result<CommandEvent, Error>> {
+        self.events.recv().await
+    }
+}
+
+impl Stead {
+    /// Follows a command from behind a place in its sequence; with `late` past its end, as long as something may still
+    /// write.
+    pub async fn follow(&self, id: &CommandId, after: u64, late: bool) -> Result<Follow, Error> {
+        let command = row(&self.inner, id).await?;
+        let (events, inbox) = mpsc::channel(AHEAD);
+        let (opened, open) = oneshot::channel();
+        let tail = Tail {
+            inner: Arc::clone(&self.inner),
+            row: command.clone(),
+            seen: after,
+            late,
+            told_end: false,
+            events,
+            opened: Some(opened),
+        };
+        self.inner.core.tasks.spawn(tail.run());
+        open.await.unwrap_or(Err(Error::Stopping))?;
+        Ok(Follow { command, events: inbox })
+    }
+}
+
+/// The task behind a [`Follow`].
+struct Tail {
+    inner: Arc<Inner>,
+    row: Command,
+    /// The last place that the reader has.
+    seen: u64,
+    late: bool,
+    told_end: bool,
+    events: mpsc::Sender<Result<CommandEvent, Error>>,
+    /// Told once: whether there is something to follow.
+    opened: Option<oneshot::Sender<Result<(), Error>>>,
+}
+
+enum Step {
+    Over,
+    /// Look again what is there.
+    Again,
+}
+
+/// The reader has left.
+struct Left;
+
+impl Tail {
+    async fn run(mut self) {
+        let stop = self.inner.core.stop.clone();
+        let events = self.events.clone();
+        tokio::select! {
+            biased;
+            () = events.closed() => {}
+            () = stop.cancelled() => {}
+            () = self.tell_all() => {}
+        }
+    }
+
+    async fn tell_all(&mut self) {
+        let mut breaks = 0;
+        loop {
+            let outcome = self.step().await;
+            match outcome {
+                Ok(Ok(Step::Again)) => {}
+                Ok(Ok(Step::Over)) | Err(Left) => return,
+                Ok(Err(Error::Broken(_))) if breaks < MOST_BREAKS => breaks += 1,
+                Ok(Err(error)) => {
+                    if let Some(opened) = self.opened.take() {
+                        let _ = opened.send(Err(error));
+                    } else {
+                        let _ = self.events.send(Err(error)).await;
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Tells what the source that is there has. The outer error is the reader's leaving.
+    async fn step(&mut self) -> Result<Result<Step, Error>, Left> {
+        match self.inner.reader(&self.row.lease).await {
+            Ok(Some(steward)) => match self.live(&steward).await? {
+                // It was never there, or it was another steward's.
+                Err(Error::Refused(fault)) if fault.code == FaultCode::NotFound => self.past(true).await,
+                told => Ok(told),
+            },
+            Ok(None) => self.past(false).await,
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    async fn live(&mut self, steward: &Arc<Steward>) -> Result<Result<Step, Error>, Left> {
+        let known = match steward.request(&Request::Command(self.row.id.clone())).await {
+            Ok(Reply::Command(info)) => info,
+            Ok(_) => return Ok(Err(Error::Broken("it answered another question".to_owned()))),
+            Err(error) => return Ok(Err(RuntimeError::from(error).into())),
+        };
+        if known.evicted {
+            return Ok(Err(gone()));
+        }
+        self.open();
+        let follow = proto::Follow {
+            command: self.row.id.clone(),
+            after: self.seen,
+            credit: Steward::credit(),
+            late: self.late,
+            state: None,
+        };
+        let mut following = match steward.follow(&Request::Follow(follow)).await {
+            Ok(following) => following,
+            Err(error) => return Ok(Err(RuntimeError::from(error).into())),
+        };
+        loop {
+            match following.next().await {
+                Ok(Next::Told(Told::Event(Event::Started(at)))) => {
+                    self.tell(CommandEvent::Started { seq: at.seq, at: at.at }).await?;
+                }
+                Ok(Next::Told(Told::Output(chunk))) => self.tell(CommandEvent::Output(chunk)).await?,
+                Ok(Next::Told(Told::Event(Event::Ended(at)))) => {
+                    if let Err(error) = self.end_live(steward, at.seq).await? {
+                        return Ok(Err(error));
+                    }
+                }
+                Ok(Next::Told(Told::Event(_))) => {}
+                Ok(Next::Ended(_)) => return Ok(Ok(Step::Over)),
+                Err(error) => return Ok(Err(RuntimeError::from(error).into())),
+            }
+        }
+    }
+
+    async fn end_live(&mut self, steward: &Steward, seq: u64) -> Result<Result<(), Error>, Left> {
+        let info = match steward.request(&Request::Command(self.row.id.clone())).await {
+            Ok(Reply::Command(info)) => *info,
+            Ok(_) => return Ok(Err(Error::Broken("it answered another question".to_owned()))),
+            Err(error) => return Ok(Err(RuntimeError::from(error).into())),
+        };
+        match self.inner.describe(&self.row, &info).await {
+            Ok(command) => {
+                self.tell(CommandEvent::Ended { seq, command: Box::new(command) }).await?;
+                Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// From the journal alone. `unknown`: the steward that is there has never heard of it.
+    async fn past(&mut self, unknown: bool) -> Result<Result<Step, Error>, Left> {
+        let over = match self.is_over(unknown).await {
+            Ok(over) => over,
+            Err(error) => return Ok(Err(error)),
+        };
+        let past = match read(&self.inner, &self.row).await {
+            Ok(past) => past,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut last = 0;
+        if let Some(mut past) = past {
+            if past.info.evicted {
+                return Ok(Err(gone()));
+            }
+            if over && !past.info.status.is_final() {
+                past.add_what_was_left();
+            }
+            self.open();
+            last = past.info.last_seq;
+            if let Err(error) = self.replay(past).await? {
+                return Ok(Err(error));
+            }
+        } else if over && self.row.ending.is_some() && self.row.status != Status::Failed {
+            // It ran where nothing was kept.
+            return Ok(Err(gone()));
+        } else {
+            self.open();
+        }
+        if !over {
+            self.inner.leases.change(&self.row.lease).await;
+            return Ok(Ok(Step::Again));
+        }
+        if !self.told_end {
+            self.tell(CommandEvent::Ended { seq: last + 1, command: Box::new(self.row.clone()) }).await?;
+        }
+        Ok(Ok(Step::Over))
+    }
+
+    /// Whether nothing more can come: it has ended, or what ran it is gone. Brings the row up to date.
+    async fn is_over(&mut self, unknown: bool) -> Result<bool, Error> {
+        self.row = row(&self.inner, &self.row.id).await?;
+        if self.row.status.is_final() {
+            return Ok(true);
+        }
+        let asleep = match self.inner.leases.look(&self.row.lease, "read.status").await {
+            Err(LeaseError::NotFound(_)) => false,
+            looked => !matches!(looked?.lease.observed, Observed::None | Observed::Stopped),
+        };
+        if !asleep || unknown {
+            // Whoever watches over it writes down what became of it.
+            super::watch::look(&self.inner).await;
+            self.row = row(&self.inner, &self.row.id).await?;
+        }
+        Ok(self.row.status.is_final())
+    }
+
+    async fn replay(&mut self, past: PastCommand) -> Result<Result<(), Error>, Left> {
+        let past = Arc::new(past);
+        let (mut ended, after) = (false, self.seen);
+        for event in past.events.iter().filter(|event| event.seq() > after) {
+            match event {
+                PastEvent::Started { seq, at } => {
+                    self.tell(CommandEvent::Started { seq: *seq, at: *at }).await?;
+                }
+                PastEvent::Output(chunk) if ended && !self.late => {
+                    debug_assert!(chunk.late, "output after the end is late");
+                }
+                PastEvent::Output(chunk) => {
+                    let (from, of) = (Arc::clone(&past), chunk.clone());
+                    let read = tokio::task::spawn_blocking(move || {
+                        let file = from.open(of.stream)?;
+                        PastCommand::bytes(&file, &of)
+                    });
+                    let bytes = match read.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+                        Ok(bytes) => bytes,
+                        Err(error) => return Ok(Err(Error::Io(format!("the output can't be read: {error}")))),
+                    };
+                    let (seq, stream, offset, at, late) = (chunk.seq, chunk.stream, chunk.offset, chunk.at, chunk.late);
+                    self.tell(CommandEvent::Output(Chunk { seq, stream, late, offset, at, bytes })).await?;
+                }
+                PastEvent::Ended { seq, .. } => {
+                    ended = true;
+                    let known = self.inner.describe(&self.row, &past.info).await;
+                    let command = if self.row.status.is_final() {
+                        self.row.clone()
+                    } else {
+                        known.unwrap_or_else(|_| self.row.clone())
+                    };
+                    self.tell(CommandEvent::Ended { seq: *seq, command: Box::new(command) }).await?;
+                }
+            }
+        }
+        // Whoever had seen the end before needs no second one.
+        self.told_end |= past.events.iter().any(|event| matches!(event, PastEvent::Ended { .. }));
+        Ok(Ok(()))
+    }
+
+    fn open(&mut self) {
+        if let Some(opened) = self.opened.take() {
+            let _ = opened.send(Ok(()));
+        }
+    }
+
+    async fn tell(&mut self, event: CommandEvent) -> Result<(), Left> {
+        let seq = match &event {
+            CommandEvent::Started { seq, .. } | CommandEvent::Ended { seq, .. } => *seq,
+            CommandEvent::Output(chunk) => chunk.seq,
+        };
+        if seq <= self.seen {
+            return Ok(());
+        }
+        self.seen = seq;
+        self.told_end |= matches!(event, CommandEvent::Ended { .. });
+        self.events.send(Ok(event)).await.map_err(|_| Left)
+    }
+}
+
+async fn read(inner: &Inner, row: &Command) -> Result<Option<PastCommand>, Error> {
+    let Some(lease) = inner.core.store.lease(&row.lease).await? else { return Ok(None) };
+    let provider = inner.core.provider(&lease.provider)?;
+    let Some(dir) = provider.journal(&row.lease) else { return Ok(None) };
+    let shell = ShellId::parse(row.terminal.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
+    let id = row.id.clone();
+    let read = tokio::task::spawn_blocking(move || past::command(&dir, &shell, &id)).await;
+    let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    read.map_err(|error| Error::Io(format!("the journal can't be read: {error}")))
+}
+
+/// A piece of a stream, from the journal alone.
+pub(super) async fn read_past(
+    inner: &Inner,
+    row: &Command,
+    stream: Stream,
+    offset: u64,
+    length: u64,
+) -> Result<ReadBytes, Error> {
+    let Some(mut past) = read(inner, row).await? else {
+        // It never ran: it has printed nothing.
+        let nothing = row.status == Status::Failed || row.started_at.is_none();
+        return if nothing { Ok(ReadBytes { bytes: Bytes::default(), total: 0 }) } else { Err(gone()) };
+    };
+    if past.info.evicted {
+        return Err(gone());
+    }
+    if row.status == Status::Lost {
+        past.add_what_was_left();
+    }
+    let CommandInfo { stdout_bytes, stderr_bytes, .. } = past.info;
+    let total = if stream == Stream::Stdout { stdout_bytes } else { stderr_bytes };
+    let length = total.saturating_sub(offset).min(length);
+    let read = tokio::task::spawn_blocking(move || {
+        if length == 0 {
+            return Ok(Vec::new());
+        }
+        let file = past.open(stream)?;
+        let chunk = stead_model::record::ChunkRecord { number: 0, seq: 0, stream, offset, length, at: 0, late: false };
+        PastCommand::bytes(&file, &chunk)
+    });
+    let bytes = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+    let bytes = bytes.map_err(|error| Error::Io(format!("the output can't be read: {error}")))?;
+    Ok(ReadBytes { bytes: Bytes(bytes), total })
+}

@@ -1,0 +1,186 @@
+//! Commands that go on by themselves: whoever asked for one may leave, and find it again by its id.
+
+use super::execute::{Travel, fail, prepare, with_info};
+use super::{Execute, Sandbox, Stead, Where, claim, sit};
+use crate::error::Error;
+use crate::runtime::{Run, RuntimeError};
+use crate::seat::{Busy, Seat};
+use crate::steward::Told;
+use std::sync::Arc;
+use stead_model::command::Command;
+use stead_model::frame::Stream;
+
+/// What is kept of a stream that may be larger than anybody wants in one answer: its beginning and its end.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    pub head: Vec<u8>,
+    pub tail: Vec<u8>,
+    pub total: u64,
+    half: usize,
+}
+
+impl Kept {
+    pub fn new(most: usize) -> Self {
+        Self { half: most / 2, ..Self::default() }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.half.saturating_sub(self.head.len()).min(bytes.len());
+        let (first, rest) = bytes.split_at(room);
+        self.head.extend_from_slice(first);
+        self.tail.extend_from_slice(rest);
+        // Now and then, not with each byte.
+        if self.tail.len() > 4 * self.half {
+            self.trim();
+        }
+    }
+
+    fn trim(&mut self) {
+        let surplus = self.tail.len().saturating_sub(self.half);
+        self.tail.drain(..surplus);
+    }
+
+    /// How much is missing between the two.
+    pub fn omitted(&self) -> u64 {
+        self.total - (self.head.len() + self.tail.len()) as u64
+    }
+}
+
+/// A command that has ended, with as much of its output as was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    pub command: Command,
+    pub stdout: Kept,
+    pub stderr: Kept,
+}
+
+impl Stead {
+    /// Runs a command and waits for its end. It is run on a task of its own: if nobody waits any more, it goes on, and is
+    /// written down. At most `most` bytes of each stream are kept.
+    pub async fn run(&self, at: Where, execute: Execute, most: usize) -> Result<Ran, Error> {
+        let stead = self.clone();
+        let work = async move {
+            let sandbox = stead.get_sandbox(at).await?;
+            let (mut stdout, mut stderr) = (Kept::new(most), Kept::new(most));
+            let mut keep = |told: Told| {
+                if let Told::Output(chunk) = told {
+                    match chunk.stream {
+                        Stream::Stdout => stdout.push(&chunk.bytes),
+                        Stream::Stderr => stderr.push(&chunk.bytes),
+                    }
+                }
+            };
+            let command = sandbox.execute(execute, &mut keep).await?;
+            stdout.trim();
+            stderr.trim();
+            Ok(Ran { command, stdout, stderr })
+        };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Hands a command to its shell and returns as soon as that has it, running or queued. The same id again is the same
+    /// record.
+    pub async fn submit(&self, at: Where, execute: Execute) -> Result<Command, Error> {
+        let stead = self.clone();
+        let work = async move {
+            let sandbox = stead.get_sandbox(at).await?;
+            sandbox.submit(execute).await
+        };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+}
+
+impl Sandbox {
+    async fn submit(self, execute: Execute) -> Result<Command, Error> {
+        let (seat, busy) = sit::enter(&self.inner, &self.at).await?;
+        let chosen = execute.id.is_some();
+        let (row, run) = prepare(&self.inner, &seat, execute)?;
+        let claim = if chosen {
+            match claim::make(&self.inner, &row).await? {
+                claim::Made::Now(claim) => Some(claim),
+                claim::Made::Before(before) => return Ok(before.row),
+            }
+        } else {
+            self.inner.ledger.note(row.clone()).await;
+            None
+        };
+        let (shown, from) = match self.hand_over(&seat, &row, &run).await {
+            Ok(handed) => handed,
+            Err(error) => {
+                if let Some(claim) = claim {
+                    claim.publish(&row);
+                }
+                return Err(error);
+            }
+        };
+        self.go_on(seat, busy, (row, run), claim, from);
+        Ok(shown)
+    }
+
+    /// Gives a command to the shell. What comes back is its record, and the place from which it is to be followed.
+    async fn hand_over(&self, seat: &Seat, row: &Command, run: &Run) -> Result<(Command, u64), Error> {
+        if !seat.runtime.remembers() {
+            // A shell that runs one thing at a time has no queue to put it in: its run is the call.
+            return Ok((row.clone(), 0));
+        }
+        match seat.runtime.submit(run).await {
+            // Its output is read from the journal by whoever wants it; here only the end matters.
+            Ok(info) => Ok((with_info(row, &info), u64::MAX)),
+            Err(RuntimeError::Refused(fault)) => {
+                self.inner.ledger.note(fail(&self.inner, row, fault.clone())).await;
+                Err(fault.into())
+            }
+            // Whether it arrived is found out on the way.
+            Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok((row.clone(), 0)),
+        }
+    }
+
+    fn go_on(self, seat: Arc<Seat>, busy: Busy, (row, run): (Command, Run), claim: Option<claim::Claim>, from: u64) {
+        let tasks = self.inner.core.tasks.clone();
+        tasks.spawn(async move {
+            let _busy = busy;
+            let mut ignore = |_: Told| {};
+            let travel = Travel::new(&self, seat, run, from);
+            match self.travel(travel, row, &mut ignore).await {
+                Ok(ended) => {
+                    if let Some(claim) = claim {
+                        claim.publish(&ended);
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "a command ended without anybody waiting for it"),
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(most: usize, pieces: &[&[u8]]) -> Kept {
+        let mut kept = Kept::new(most);
+        for piece in pieces {
+            kept.push(piece);
+        }
+        kept.trim();
+        kept
+    }
+
+    #[test]
+    fn what_fits_is_kept_whole() {
+        let kept = kept(8, &[b"abc", b"defgh"]);
+        assert_eq!((kept.head.as_slice(), kept.tail.as_slice(), kept.omitted()), (&b"abcd"[..], &b"efgh"[..], 0));
+    }
+
+    #[test]
+    fn of_what_does_not_fit_the_beginning_and_the_end_stay() {
+        let long: Vec<u8> = (0..=255).collect();
+        for size in [1, 3, 7, 256] {
+            let pieces: Vec<&[u8]> = long.chunks(size).collect();
+            let kept = kept(8, &pieces);
+            assert_eq!((kept.head.as_slice(), kept.tail.as_slice()), (&long[..4], &long[252..]), "{size}");
+            assert_eq!((kept.total, kept.omitted()), (256, 248));
+        }
+    }
+}
