@@ -135,16 +135,9 @@ fn a_change_is_refused_if_the_file_is_another() {
 fn a_body_that_is_cut_off_changes_nothing() {
     let rig = with_thread();
     put(&rig, "kept", b"old").is(201);
-    let address = rig.url.strip_prefix("http://").unwrap().to_owned();
     for path in ["kept", "new", "dir/new", "archive"] {
-        let mut stream = TcpStream::connect(&address).unwrap();
         let target = if path == "archive" { "/api/threads/t/files/archive".to_owned() } else { files(path) };
-        let head = format!(
-            "PUT {target} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\nContent-Length: 1000000\r\n\r\n",
-            rig.token
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(&vec![b'x'; 100_000]).unwrap();
+        let mut stream = begin(&rig, &target, &vec![b'x'; 100_000]);
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -154,6 +147,45 @@ fn a_body_that_is_cut_off_changes_nothing() {
     let list = rig.get("/api/threads/t/files/list?depth=9").is(200);
     assert_eq!(paths(&list), ["/workspace/kept"]);
     assert_eq!(rig.get(&files("kept")).body, b"old");
+}
+
+/// A request whose body will never be complete.
+fn begin(rig: &Rig, target: &str, part: &[u8]) -> TcpStream {
+    let address = rig.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let token = &rig.token;
+    let head = format!(
+        "PUT {target} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\nContent-Length: 9000000\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(part).unwrap();
+    stream
+}
+
+#[test]
+fn a_server_that_is_killed_while_it_takes_files_leaves_nothing_of_them() {
+    let mut rig = with_thread();
+    put(&rig, "kept", &vec![b'o'; 100_000]).is(201);
+    let tar = rig.get("/api/threads/t/files/archive").body;
+    let begun = [
+        begin(&rig, &files("kept"), &vec![b'x'; 500_000]),
+        begin(&rig, &files("dir/new"), &vec![b'x'; 500_000]),
+        begin(&rig, "/api/threads/t/files/archive?path=unpacked", &tar[..50_000]),
+    ];
+    let workspace = std::fs::read_dir(rig.data().join("workspaces")).unwrap().next().unwrap().unwrap().path();
+    let staged = || {
+        let names = std::fs::read_dir(&workspace).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name != "files" && name != "home").collect::<Vec<_>>()
+    };
+    wait_for("the archive to be unpacked", || (!staged().is_empty()).then_some(()));
+    rig.kill();
+    drop(begun);
+    rig.start();
+    assert_eq!(paths(&rig.get("/api/threads/t/files/list?depth=9").is(200)), ["/workspace/kept"]);
+    assert_eq!(rig.get(&files("kept")).body, vec![b'o'; 100_000]);
+    rig.call("PUT", "/api/threads/t/files/archive?path=unpacked", &[], &tar).is(200);
+    assert_eq!(staged(), Vec::<std::ffi::OsString>::new(), "the next one cleans up");
+    assert_eq!(rig.get(&files("unpacked/kept")).body.len(), 100_000);
 }
 
 #[test]
