@@ -9,11 +9,14 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stead_server::clock::SystemClock;
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
-use stead_server::http::{self, App, Doors, Guard, Keys};
+use stead_server::http::{self, App, Doors, Guard};
 use stead_server::stead::{Parts, Stead};
-use stead_server::store::{SqliteStore, StoreError};
+use stead_server::store::{SqliteStore, Store, StoreError};
+use stead_server::token::{TokenError, Tokens};
+use stead_server::vault::Vault;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +37,7 @@ pub(crate) enum ServeError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Keys(#[from] http::KeysError),
+    Tokens(#[from] TokenError),
     #[error(transparent)]
     Layers(#[from] stead_server::Error),
     #[error("can't begin")]
@@ -42,9 +45,11 @@ pub(crate) enum ServeError {
 }
 
 pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
+    let ready = serve.ready_fd.and_then(stead_term::spawn::inherited);
     let data = settings::ground(&serve.place)?.data;
     let (config, _) = settings::load(&serve.place)?;
     let mut server = config.server.clone();
+    let chosen = serve.listen.is_some() || server.listen_chosen;
     server.listen = serve.listen.unwrap_or(server.listen);
     begin_log(&server)?;
     let failed = |source| ServeError::Data { dir: data.clone(), source };
@@ -53,26 +58,31 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
     stead_term::spawn::raise_open_files().map_err(ServeError::Runtime)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
     runtime.block_on(async {
-        let doors = open_doors(&data, &server).await?;
-        let keys = Keys::open(&data)?;
+        // Whoever starts us by the way comes over the socket: a port that another has doesn't matter then.
+        let any_port = serve.ready_fd.is_some() && !chosen;
+        let doors = open_doors(&data, server.listen, any_port).await?;
         let address = doors.tcp.local_addr().map_err(failed)?;
-        let store = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
+        let tokens = Tokens::open(Arc::clone(&store), Arc::new(SystemClock), &data)?;
         let (settings, warning) = config.settings().await;
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
         }
-        let (stead, recovered) = Stead::start(Parts::new(store, config.providers, settings)).await?;
+        let (stead, recovered) = {
+            let vault = Vault::at(data.join("secret.key"));
+            Stead::start(Parts { vault, ..Parts::new(store, config.providers, settings) }).await?
+        };
         tracing::info!(?recovered, "started");
-        let line = format!("stead is listening: http://{address}/?token={}\n", keys.bootstrap());
+        let line = format!("stead is listening: http://{address}/?token={}\n", tokens.first().reveal());
         let mut hosts = server.allowed_hosts.clone();
         hosts.push(host_of(address));
-        let guard = Arc::new(Guard::new(keys, hosts, server.requests_per_second));
+        let guard = Arc::new(Guard::new(tokens, hosts, server.requests_per_second));
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
         let router = http::router(App { stead: stead.clone(), guard, links });
         let stop = CancellationToken::new();
         tokio::spawn(wait_for_signal(stop.clone())?);
         print::said(Some(line));
-        tell_ready(serve.ready_fd);
+        tell_ready(ready);
         http::serve(doors, router, server.limits, stop).await;
         let _ = std::fs::remove_file(data.join("stead.sock"));
         for error in stead.stop().await {
@@ -119,9 +129,14 @@ fn lock(data: &Path) -> Result<OwnedFd, ServeError> {
     }
 }
 
-async fn open_doors(data: &Path, server: &ServerConfig) -> Result<Doors, ServeError> {
-    let address = server.listen;
-    let tcp = TcpListener::bind(address).await.map_err(|source| ServeError::Listen { address, source })?;
+async fn open_doors(data: &Path, address: SocketAddr, any_port: bool) -> Result<Doors, ServeError> {
+    let tcp = match TcpListener::bind(address).await {
+        Err(error) if any_port && error.kind() == io::ErrorKind::AddrInUse => {
+            TcpListener::bind(SocketAddr::new(address.ip(), 0)).await
+        }
+        tcp => tcp,
+    };
+    let tcp = tcp.map_err(|source| ServeError::Listen { address, source })?;
     let failed = |source| ServeError::Data { dir: data.to_owned(), source };
     // Made under another name and moved: nobody finds it before only its owner may use it.
     let (path, fresh) = (data.join("stead.sock"), data.join("stead.sock.new"));
@@ -149,12 +164,10 @@ fn wait_for_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, 
     })
 }
 
-/// Tells whoever started us that we can be reached.
-fn tell_ready(fd: Option<i32>) {
-    let Some(fd) = fd else { return };
-    // By its name in /proc: a number alone could be anything of ours.
-    let told = std::fs::File::options().write(true).open(format!("/proc/self/fd/{fd}"));
-    if let Err(error) = told.and_then(|mut pipe| pipe.write_all(b"1")) {
+/// Tells whoever started us that we can be reached, and lets the descriptor go.
+fn tell_ready(pipe: Option<OwnedFd>) {
+    let Some(pipe) = pipe else { return };
+    if let Err(error) = std::fs::File::from(pipe).write_all(b"1") {
         tracing::warn!(%error, "whoever started us doesn't listen");
     }
 }

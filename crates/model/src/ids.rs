@@ -118,6 +118,11 @@ id!(
     "event id"
 );
 id!(
+    /// What lets somebody in.
+    TokenId,
+    "token id"
+);
+id!(
     /// The name under which a provider is configured.
     ProviderName,
     "provider name"
@@ -145,6 +150,7 @@ made!(
     SessionId = "sess-",
     CommandId = "cmd-",
     EventId = "evt-",
+    TokenId = "tok-",
 );
 
 fn hex(entropy: Entropy) -> String {

@@ -2,17 +2,22 @@
 //! journal, the state of a shell. Everything here is pure: no file, process, clock or random number is touched, so
 //! every law can be checked by a test that takes microseconds.
 
+pub mod access;
 pub mod clock;
 pub mod command;
+pub mod cursor;
 pub mod effect;
 pub mod enclosure;
+pub mod env;
 pub mod escalate;
 pub mod frame;
 pub mod ids;
 pub mod lease;
 pub mod project;
+pub mod prompt;
 pub mod proto;
 pub mod record;
+pub mod screen_log;
 pub mod session;
 pub mod shell;
 pub mod state;

@@ -3,12 +3,15 @@
 //! Every struct is a CBOR map with numbered keys: a field that one side doesn't know is passed over, an optional one may
 //! be absent. So optional fields may be added within a version; changing the meaning of one needs a new version.
 
+mod attach;
 mod command;
 mod fault;
 
+pub use attach::*;
 pub use command::*;
 pub use fault::{Fault, FaultCode};
 
+use crate::env::Secret;
 use crate::ids::{CommandId, ShellId};
 use crate::shell::Dialect;
 use crate::state::Bytes;
@@ -77,6 +80,23 @@ pub enum Request {
     /// Answered with [`Reply::Shell`].
     #[n(17)]
     SetState(#[n(0)] Box<SetState>),
+    /// Variables and secrets that the shell is to have before its next command, also if one runs now. Noted when it is
+    /// answered, with [`Reply::State`].
+    #[n(18)]
+    SetEnv(#[n(0)] Box<SetEnv>),
+    /// Shows a shell's terminal: the screen as it is, then what changes, as [`crate::frame::Kind::Data`] of this request,
+    /// until [`Reply::Detached`].
+    #[n(20)]
+    Attach(#[n(0)] Attach),
+    /// Keys. Answered with [`Reply::Done`] when the terminal has taken them.
+    #[n(21)]
+    Type(#[n(0)] Type),
+    /// The person's window has another size. Answered with [`Reply::Done`].
+    #[n(22)]
+    Resize(#[n(0)] Resize),
+    /// Ends the attachment of this request. Answered with [`Reply::Done`], after [`Reply::Detached`] to the other.
+    #[n(23)]
+    Detach(#[n(0)] u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -99,6 +119,9 @@ pub enum Reply {
     Stats(#[n(0)] Stats),
     #[n(8)]
     Done,
+    /// Ends an [`Request::Attach`].
+    #[n(9)]
+    Detached(#[n(0)] Detached),
 }
 
 /// Something that happened to a followed command, besides output.
@@ -114,6 +137,18 @@ pub enum Event {
     /// kept.
     #[n(2)]
     Stalled(#[n(0)] bool),
+    /// To those who look at the shell's terminal: its process has ended, the next prompt has another.
+    #[n(3)]
+    ShellEnded(#[n(0)] ShellEnd),
+    /// To those who look at the shell's terminal: the size it has now, the smallest of all who look.
+    #[n(4)]
+    Resized(#[n(0)] Size),
+    /// To those who look at the shell's terminal: a line was entered, and is a command of this id now.
+    #[n(5)]
+    Entered(#[n(0)] Box<Entered>),
+    /// To those who look at the shell's terminal: a command, anybody's, has ended and left this version of the state.
+    #[n(6)]
+    Advanced(#[n(0)] u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
@@ -190,6 +225,60 @@ pub struct SetState {
     pub version: u64,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetEnv {
+    #[n(0)]
+    pub shell: ShellId,
+    /// Names this change of variables; the one that the shell took last is not taken again.
+    #[n(1)]
+    pub seq: u64,
+    /// Name to value; without one it is unset.
+    #[n(2)]
+    pub vars: Vec<(Bytes, Option<Bytes>)>,
+    #[n(3)]
+    pub secrets: Vec<SetSecret>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SetSecret {
+    #[n(0)]
+    pub name: Bytes,
+    /// Differs for each value that it is given.
+    #[n(1)]
+    pub revision: u64,
+    /// Absent: it is one no more, and is unset.
+    #[n(2)]
+    pub value: Option<Secret>,
+}
+
+/// What a shell was told by [`Request::SetEnv`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Encode, Decode)]
+#[cbor(map)]
+pub struct EnvInfo {
+    /// The last change of variables that it took; 0: none.
+    #[n(0)]
+    pub seq: u64,
+    #[n(1)]
+    pub secrets: Vec<SecretInfo>,
+    /// Whether it can take secrets: there is a file system in memory to speak through.
+    #[n(2)]
+    pub takes_secrets: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct SecretInfo {
+    #[n(0)]
+    pub name: Bytes,
+    #[n(1)]
+    pub revision: u64,
+    /// Whether its value is there. It is kept in memory alone, so it goes when steward and keeper both die.
+    #[n(2)]
+    pub held: bool,
+}
+
 /// Which shell to run.
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
 pub enum Program {
@@ -236,6 +325,9 @@ pub struct ShellInfo {
     /// Its other processes: the running command's, or background jobs. Counted only when one shell is asked for.
     #[n(11)]
     pub jobs: Option<u64>,
+    /// Absent from a steward that doesn't know [`Request::SetEnv`].
+    #[n(12)]
+    pub env: Option<EnvInfo>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -55,6 +55,12 @@ pub enum Record {
     /// The output of this command was removed to make room.
     #[n(9)]
     Evicted(#[n(0)] u64),
+    /// Variables and secrets asked for; the shell has them before its next command.
+    #[n(10)]
+    Env(#[n(0)] Box<EnvRecord>),
+    /// The shell has all that was asked for up to this version.
+    #[n(11)]
+    EnvApplied(#[n(0)] u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -117,6 +123,9 @@ pub struct Accepted {
     pub at: u64,
     #[n(2)]
     pub exec: Exec,
+    /// A mask stands where the command holds the value of a secret: what is to be run is in memory alone.
+    #[n(3)]
+    pub masked: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -178,11 +187,30 @@ pub struct Ended {
     pub state: StateMark,
 }
 
+/// Of secrets the names alone: their values are never written.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct EnvRecord {
+    #[n(0)]
+    pub seq: u64,
+    #[n(1)]
+    pub vars: Vec<(Bytes, Option<Bytes>)>,
+    /// Names whose value is another now, or that are secrets no more.
+    #[n(2)]
+    pub changed: Vec<Bytes>,
+    /// All secrets of the shell, with their revisions.
+    #[n(3)]
+    pub secrets: Vec<(Bytes, u64)>,
+    /// The state with it.
+    #[n(4)]
+    pub state: StateMark,
+}
+
 impl Record {
     /// The command that the record is about.
     pub fn number(&self) -> Option<u64> {
         match self {
-            Self::Head(_) | Self::Spawning(_) | Self::Spawned(_) => None,
+            Self::Head(_) | Self::Spawning(_) | Self::Spawned(_) | Self::Env(_) | Self::EnvApplied(_) => None,
             Self::Accepted(r) => Some(r.number),
             Self::Started(r) => Some(r.number),
             Self::Chunk(r) => Some(r.number),

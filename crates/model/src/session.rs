@@ -216,6 +216,18 @@ impl Session {
         Ok(next)
     }
 
+    /// As it is to whoever looks at it now: used when it was last used, idle if that was a while ago and nothing runs.
+    /// What is written down follows later; looking writes nothing.
+    pub fn present(&self, last_used: Timestamp, busy: bool, now: Timestamp) -> Self {
+        let last_active_at = last_used.max(self.last_active_at);
+        let status = match self.status {
+            Status::Active | Status::Idle if busy || now.since(last_active_at) <= IDLE_AFTER => Status::Active,
+            Status::Active | Status::Idle => Status::Idle,
+            other @ (Status::Paused | Status::Closed | Status::Failed) => other,
+        };
+        Self { status, last_active_at, ..self.clone() }
+    }
+
     /// Why it should be closed now, if it should: strictly more than the policy allows. A policy of nothing expires at
     /// once: a moment later.
     pub fn expiry(&self, now: Timestamp) -> Option<CloseReason> {
@@ -297,6 +309,34 @@ mod tests {
             (at_once.expiry(Timestamp(1000)), at_once.expiry(Timestamp(1001))),
             (None, Some(CloseReason::Expired))
         );
+    }
+
+    #[test]
+    fn a_session_is_idle_when_nothing_runs_and_nothing_has_for_a_minute() {
+        for status in Status::ALL {
+            let session = session(status);
+            for (last_used, busy, now, idle) in [
+                (1000, false, 1000 + MINUTE, false),
+                (1000, false, 1001 + MINUTE, true),
+                (1000, true, 1001 + MINUTE, false),
+                (5000, false, 1001 + MINUTE, false),
+                (0, false, 1001 + MINUTE, true),
+                (1000, false, 0, false),
+            ] {
+                let seen = session.present(Timestamp(last_used), busy, Timestamp(now));
+                let expected = match (status, idle) {
+                    (Status::Active | Status::Idle, true) => Status::Idle,
+                    (Status::Active | Status::Idle, false) => Status::Active,
+                    (other, _) => other,
+                };
+                assert_eq!(
+                    (seen.status, seen.version),
+                    (expected, session.version),
+                    "{status} {last_used} {busy} {now}"
+                );
+                assert_eq!(seen.last_active_at, Timestamp(last_used.max(1000)));
+            }
+        }
     }
 
     #[test]

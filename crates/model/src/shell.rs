@@ -52,7 +52,17 @@ impl Dialect {
 pub struct Lines {
     pub dialect: Dialect,
     dir: String,
+    /// For what may hold a secret: a directory that is in memory alone. The other one if there is none.
+    private: String,
     rep: String,
+}
+
+/// Files that may hold a secret: the command and what stands around it, the environment script, and the dumps.
+pub const PRIVATE: [&str; 6] = ["c", "w", "v", "st", "xt", "t"];
+
+/// Whether a file of the run directory may hold a secret. Standard input (`i.N`) may too.
+pub fn is_private(name: &str) -> bool {
+    PRIVATE.contains(&name) || name.starts_with("i.")
 }
 
 /// Where a command's standard input comes from.
@@ -61,6 +71,8 @@ pub enum Input {
     Empty,
     /// `i.N`: a file with bytes given beforehand, or a FIFO that is written to as it runs.
     Given,
+    /// The shell's terminal, for all three streams.
+    Terminal,
 }
 
 /// One command, ready to be put into the control FIFO.
@@ -93,11 +105,18 @@ impl Overlay {
 
 impl Lines {
     pub fn new(dialect: Dialect, dir: &str, incarnation: u64) -> Self {
-        Self { dialect, dir: dir.to_owned(), rep: quoted(&format!("{dir}/rep.{incarnation}")) }
+        let rep = quoted(&format!("{dir}/rep.{incarnation}"));
+        Self { dialect, dir: dir.to_owned(), private: dir.to_owned(), rep }
+    }
+
+    /// The same with texts and dumps of the shell in another directory, for a shell that has secrets.
+    pub fn hidden_in(self, private: &str) -> Self {
+        Self { private: private.to_owned(), ..self }
     }
 
     fn path(&self, name: &str) -> String {
-        quoted(&format!("{}/{name}", self.dir))
+        let dir = if is_private(name) { &self.private } else { &self.dir };
+        quoted(&format!("{dir}/{name}"))
     }
 
     fn say(&self, token: &str) -> String {
@@ -184,19 +203,22 @@ impl Lines {
     /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
     pub fn trigger(&self, trigger: &Trigger) -> String {
         let p = self.dialect.prefix();
-        let input = match trigger.input {
-            Input::Empty => "/dev/null".to_owned(),
-            Input::Given => self.path(&format!("i.{}", trigger.number)),
-        };
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
         // Input first: when the outputs are open, it is too, and its other end may be closed.
-        let streams = format!(
-            "<{input} >{} 2>{}",
-            self.path(&format!("o.{}", trigger.pair)),
-            self.path(&format!("e.{}", trigger.pair))
-        );
+        let outputs =
+            || format!("{} 2>{}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
+        let streams = match trigger.input {
+            Input::Empty => format!("</dev/null >{}", outputs()),
+            Input::Given => format!("<{} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
+            // Where its own output goes when no command runs, by its real name.
+            Input::Terminal => "<&1 2>&1".to_owned(),
+        };
         let mut tail = vec![self.say(&trigger.number.to_string())];
+        if trigger.input == Input::Terminal && self.dialect == Dialect::Bash {
+            // What it would say of its jobs before its own prompt, which nobody sees.
+            tail.push(format!("{p}jobs -n"));
+        }
         if trigger.overlay {
             tail.push(format!("{p}. {}", self.path("u")));
         }
@@ -255,6 +277,38 @@ impl Lines {
         out
     }
 
+    /// Runs the environment script, between two commands, and says so.
+    pub fn apply_env(&self, number: u64) -> String {
+        let p = self.dialect.prefix();
+        let script = self.path("v");
+        format!("\n {p}. {script} </dev/null >/dev/null 2>&1 || {p}:; {}\n", self.say(&format!("V{number}")))
+    }
+
+    /// Contents of `v`. What a name was before (an array, an integer, a reference to another) has no say in what it becomes.
+    /// A trace (`set -x`) may go anywhere, so none is made.
+    pub fn env_script<'a>(&self, traced: bool, env: impl IntoIterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Vec<u8> {
+        let p = self.dialect.prefix().as_bytes();
+        let mut out = Vec::new();
+        if traced {
+            out.extend_from_slice(&[p, b"set +x\n"].concat());
+        }
+        for (name, value) in env {
+            if self.dialect == Dialect::Bash {
+                out.extend_from_slice(&[p, b"unset -n ", name, b" && "].concat());
+            }
+            out.extend_from_slice(&[p, b"unset -v ", name].concat());
+            if let Some(value) = value {
+                // Not at all if it is read-only: under `errexit` the attempt would end the shell.
+                out.extend_from_slice(&[b" && ", p, b"export ", name, b"=", &quote(value)].concat());
+            }
+            out.push(b'\n');
+        }
+        if traced {
+            out.extend_from_slice(&[p, b"set -x\n"].concat());
+        }
+        out
+    }
+
     /// Asks the shell to answer when it is back at the top. The blank lines take up an interrupt that is pending, and
     /// end a line that an interrupt cut in two.
     pub fn query(&self, number: u64) -> String {
@@ -304,6 +358,8 @@ pub enum Token {
     Exiting(i32),
     /// The overlay directory of this command could not be entered; the command has not run.
     NoDirectory(u64),
+    /// The environment script of this number has been run.
+    EnvApplied(u64),
     BaselineReady,
     Ready,
 }
@@ -318,6 +374,7 @@ impl Token {
             ("X", "") => Some(Self::Exiting(0)),
             ("X", rest) => rest.parse().ok().map(Self::Exiting),
             ("Q", rest) => number(rest).map(Self::Answer),
+            ("V", rest) => number(rest).map(Self::EnvApplied),
             ("C", rest) => number(rest).map(Self::NoDirectory),
             _ => number(text).map(Self::Ended),
         }

@@ -14,6 +14,7 @@
 //! shell itself owns ([`capture::is_own`]).
 
 pub mod capture;
+mod env;
 pub mod restore;
 
 use crate::effect::Context;

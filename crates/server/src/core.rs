@@ -3,6 +3,7 @@
 use crate::clock::{Clock, Names};
 use crate::provider::{Provider, Providers};
 use crate::store::Store;
+use crate::vault::Vault;
 use std::sync::Arc;
 use stead_model::clock::Timestamp;
 use stead_model::ids::{Entropy, ProviderName};
@@ -15,6 +16,7 @@ pub(crate) struct Core {
     pub(crate) providers: Providers,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) names: Arc<dyn Names>,
+    pub(crate) vault: Vault,
     /// Every task runs on it, so that a shutdown can wait for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,

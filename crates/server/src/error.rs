@@ -5,7 +5,9 @@ use crate::lease::LeaseError;
 use crate::provider::{ProviderError, Trouble};
 use crate::runtime::RuntimeError;
 use crate::store::StoreError;
+use crate::vault::VaultError;
 use std::sync::Arc;
+use stead_model::env::EnvError;
 use stead_model::proto::{Fault, FaultCode};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -44,6 +46,10 @@ pub enum Error {
     Unsupported(String),
     #[error("{0}")]
     Io(String),
+    #[error(transparent)]
+    Env(#[from] EnvError),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
     #[error("the server is stopping")]
     Stopping,
 }
@@ -55,7 +61,9 @@ impl Error {
             Self::NotFound { .. } | Self::Lease(LeaseError::NotFound(_)) => "not_found",
             Self::AlreadyExists { .. } => "already_exists",
             Self::Conflict(_) | Self::Lease(LeaseError::InUse { .. }) => "conflict",
-            Self::Invalid(_) | Self::Lease(LeaseError::UnknownProvider(_)) => "invalid_request",
+            Self::Invalid(_)
+            | Self::Lease(LeaseError::UnknownProvider(_))
+            | Self::Env(EnvError::Nul(_) | EnvError::Twice(_)) => "invalid_request",
             Self::TerminalBusy(_) => "terminal_busy",
             Self::Lease(LeaseError::Paused(_)) => "paused",
             Self::Lease(LeaseError::Illegal(_)) => "illegal_transition",
@@ -92,7 +100,39 @@ impl Error {
             Self::NoSpace(_) => "no_space",
             Self::Forbidden(_) => "forbidden",
             Self::Unsupported(_) => "unsupported",
-            Self::Broken(_) | Self::Io(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => "unavailable",
+            Self::Env(EnvError::Name(_) | EnvError::Own(_)) => "invalid_env_name",
+            Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => "too_large",
+            Self::Broken(_) | Self::Io(_) | Self::Vault(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => {
+                "unavailable"
+            }
+        }
+    }
+}
+
+impl Error {
+    /// The same in other words, where what it says comes from a sandbox.
+    pub(crate) fn told_as(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Refused(fault) => Self::Refused(Fault { message: words(fault.message), ..fault }),
+            Self::Broken(message) => Self::Broken(words(message)),
+            Self::Invalid(message) => Self::Invalid(words(message)),
+            other @ (Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::Conflict(_)
+            | Self::TerminalBusy(_)
+            | Self::Lease(_)
+            | Self::InitFailed { .. }
+            | Self::Store(_)
+            | Self::Path { .. }
+            | Self::PreconditionFailed(_)
+            | Self::TooLarge(_)
+            | Self::NoSpace(_)
+            | Self::Forbidden(_)
+            | Self::Unsupported(_)
+            | Self::Io(_)
+            | Self::Env(_)
+            | Self::Vault(_)
+            | Self::Stopping) => other,
         }
     }
 }

@@ -9,17 +9,18 @@ mod files;
 mod guard;
 mod leases;
 mod listen;
+mod lists;
 mod pages;
 mod problem;
 mod sse;
 mod status;
 mod terminals;
 mod threads;
+mod tokens;
 mod trace;
 mod view;
 
 use access::Schemes;
-pub use access::{Keys, KeysError};
 pub use guard::Guard;
 pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;
@@ -76,6 +77,8 @@ fn routes() -> OpenApiRouter<App> {
         .merge(commands::routes())
         .merge(files::routes())
         .merge(leases::routes())
+        .merge(lists::routes())
+        .merge(tokens::routes())
         .merge(status::routes())
 }
 

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod config;
+mod copy;
 mod core;
 mod error;
 pub mod files;
@@ -12,9 +13,11 @@ pub mod pace;
 pub mod provider;
 pub mod runtime;
 mod seat;
-mod secret_file;
 pub mod stead;
 pub mod steward;
 pub mod store;
+pub mod token;
+pub mod vault;
 
+pub use copy::{OnProgress, Progress};
 pub use error::Error;

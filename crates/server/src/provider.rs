@@ -194,6 +194,11 @@ pub trait Provider: Send + Sync + Debug {
     fn journal(&self, _lease: &LeaseId) -> Option<PathBuf> {
         None
     }
+    /// The directories of this machine in which a workspace lasts, where there are such. Without them a thread can be
+    /// neither copied there nor moved there or away.
+    fn lasting(&self, _workspace: &str) -> Option<Lasting> {
+        None
+    }
     /// Removes a workspace's files, and what is kept for a lease.
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError>;
 }
@@ -234,6 +239,14 @@ fn exchange(path: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
 pub struct Tree {
     pub inside: String,
     pub outside: PathBuf,
+}
+
+/// Where a workspace lasts on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lasting {
+    pub files: PathBuf,
+    /// Absent where a sandbox has no home of its own.
+    pub home: Option<PathBuf>,
 }
 
 /// Whether a call that failed can have done what it was asked for.

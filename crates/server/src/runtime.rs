@@ -9,11 +9,12 @@ pub use live::LiveRuntime;
 pub use wrapped::WrappedRuntime;
 
 use crate::provider::ProviderError;
-use crate::steward::{StewardError, Told};
+use crate::steward::{Seen, StewardError, Told};
 use async_trait::async_trait;
 use std::fmt::Debug;
+use std::sync::Arc;
 use stead_model::ids::CommandId;
-use stead_model::proto::{CommandInfo, Exec, Fault, FaultCode, FirstSignal};
+use stead_model::proto::{CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, SetEnv, Size};
 use stead_model::state::ShellState;
 
 /// A command as a runtime gets it; the shell in it is the terminal's.
@@ -69,6 +70,20 @@ impl<F: FnMut(Told) + Send> Listener for F {
     }
 }
 
+/// A terminal that somebody looks at.
+#[async_trait]
+pub trait Sight: Send + Sync + Debug {
+    /// The next thing to see. Whoever stops waiting for it loses nothing.
+    async fn next(&self) -> Result<Seen, RuntimeError>;
+    /// So many bytes have gone where they were to go: there is room for as many again.
+    async fn taken(&self, bytes: u64) -> Result<(), RuntimeError>;
+    /// Types; returns when the terminal has it.
+    async fn press(&self, keys: &[u8]) -> Result<(), RuntimeError>;
+    async fn resize(&self, size: Size) -> Result<(), RuntimeError>;
+    /// Looks away.
+    async fn leave(&self) -> Result<(), RuntimeError>;
+}
+
 #[async_trait]
 pub trait Runtime: Send + Sync + Debug {
     /// Runs a command to its end. The same id is run once, however often it is asked for; who asks again hears
@@ -86,12 +101,20 @@ pub trait Runtime: Send + Sync + Debug {
     async fn capture(&self) -> Result<Captured, RuntimeError>;
     /// Another state from the next command on.
     async fn set_state(&self, state: &ShellState, version: u64) -> Result<(), RuntimeError>;
+    /// What it was told of its environment.
+    async fn env(&self) -> Result<EnvInfo, RuntimeError>;
+    /// Variables and secrets from the next command on, also if one runs now. The state with them.
+    async fn set_env(&self, set: SetEnv) -> Result<Captured, RuntimeError>;
     /// Ends the shell and keeps what it knows. Refused while it is busy.
     async fn rest(&self) -> Result<(), RuntimeError>;
     /// Ends the shell with everything in it, and forgets it.
     async fn end(&self) -> Result<(), RuntimeError>;
     /// Whether a command runs or waits in it, or has left a job in the background.
     async fn is_busy(&self) -> Result<bool, RuntimeError>;
+    /// Shows the terminal to a person.
+    async fn attach(&self, _size: Size) -> Result<Arc<dyn Sight>, RuntimeError> {
+        Err(Fault::new(FaultCode::Unsupported, "this provider has no terminal that can be attached to").into())
+    }
     /// Whether it can say of every command whether it ever got it, also after it broke.
     fn remembers(&self) -> bool;
     /// Whether the way to it is known to be broken.

@@ -5,10 +5,11 @@ use crate::core::Core;
 use crate::provider::Surroundings;
 use crate::runtime::{Captured, Runtime, RuntimeError};
 use crate::store::StoreError;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use stead_model::clock::Timestamp;
+use stead_model::env::{Secret, redact, redact_text};
 use stead_model::ids::{InstanceId, LeaseId, TerminalId, ThreadId};
 use stead_model::session::{Input, Session, Status};
 use stead_model::state::{Bytes, ShellState};
@@ -42,6 +43,15 @@ pub(crate) struct Seat {
     /// States told by the runtime, on their way to the store.
     noted: Mutex<BTreeMap<u64, ShellState>>,
     left: CancellationToken,
+    /// What is a secret in its shell, or was one.
+    hidden: Mutex<Hidden>,
+}
+
+/// Names and values that are not to be written down.
+#[derive(Debug, Default, Clone)]
+struct Hidden {
+    names: BTreeSet<Bytes>,
+    values: Vec<Secret>,
 }
 
 /// What a seat is made of.
@@ -92,9 +102,38 @@ impl Seat {
             dirty: Notify::new(),
             noted: Mutex::default(),
             left: CancellationToken::new(),
+            hidden: Mutex::default(),
         });
         core.tasks.spawn(write_states(Arc::clone(core), Arc::clone(&seat)));
         seat
+    }
+
+    /// From here on these are left out of what is written. A name that is none of them may be a variable again; a value
+    /// that was a secret stays one as long as somebody sits here.
+    pub(crate) fn conceal(&self, secrets: &BTreeMap<Bytes, Secret>) {
+        let mut hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        hidden.names = secrets.keys().cloned().collect();
+        for value in secrets.values() {
+            if !hidden.values.contains(value) {
+                hidden.values.push(value.clone());
+            }
+        }
+    }
+
+    fn hidden(&self) -> Hidden {
+        self.hidden.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A text as it may be written down.
+    pub(crate) fn redact(&self, text: &[u8]) -> Vec<u8> {
+        let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        if hidden.values.is_empty() { text.to_vec() } else { redact(text, &hidden.values) }
+    }
+
+    /// A message as it may be told.
+    pub(crate) fn redact_text(&self, text: String) -> String {
+        let hidden = self.hidden.lock().unwrap_or_else(PoisonError::into_inner);
+        if hidden.values.is_empty() { text } else { redact_text(&text, &hidden.values) }
     }
 
     pub(crate) fn session(&self) -> Session {
@@ -168,6 +207,11 @@ impl Seat {
         }
     }
 
+    /// Waits until nobody may sit here any more.
+    pub(crate) async fn left(&self) {
+        self.left.cancelled().await;
+    }
+
     pub(crate) fn is_left(&self) -> bool {
         self.left.is_cancelled()
     }
@@ -203,8 +247,10 @@ impl Seat {
         noted.first_key_value().map(|(version, state)| (*version, state.clone()))
     }
 
-    async fn commit_captured(&self, core: &Core, captured: Captured) -> Result<(), CommitError> {
+    pub(crate) async fn commit_captured(&self, core: &Core, captured: Captured) -> Result<(), CommitError> {
         let Captured { version, mut state } = captured;
+        let Hidden { names, values } = self.hidden();
+        state.hide(&names, &values.iter().collect::<Vec<_>>());
         state.cwd = Bytes(self.surroundings.stored(&state.cwd));
         state.oldpwd = state.oldpwd.map(|oldpwd| Bytes(self.surroundings.stored(&oldpwd)));
         let snapshot = Snapshot { generation: self.generation, version, state };

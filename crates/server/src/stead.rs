@@ -5,30 +5,42 @@
 //!                        found, or made, in this order, by one caller at a time for each thread
 //! ```
 
+mod attach;
 mod claim;
 mod close;
 mod commands;
+mod env;
 mod execute;
 mod follow;
+mod fork;
+mod known;
+mod lists;
 mod look;
 mod orphans;
 mod reap;
 mod recover;
+mod relocate;
 mod sit;
 mod submit;
 mod terminals;
 mod threads;
+mod views;
 mod watch;
 
+pub use attach::{AttachEvent, Attachment};
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};
+pub use fork::Workspace;
+pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use reap::Reaped;
 pub use recover::Recovered;
+pub use stead_model::env::{EnvChange, Secret};
 pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
+pub use views::{LeaseView, ProviderView};
 
 use crate::clock::{Clock, Names, RandomNames, SystemClock};
 use crate::core::Core;
@@ -40,10 +52,10 @@ use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
 use crate::steward::Steward;
 use crate::store::Store;
+use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
-use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{CommandId, LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::{Desired, Observed};
@@ -52,6 +64,9 @@ use stead_model::terminal::DEFAULT_NAME;
 use tokio::sync::watch::Receiver;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// Trees of files that are copied at the same time.
+const MOST_COPIES: usize = 2;
 
 /// What happens to instances when the server stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,11 +102,20 @@ pub struct Parts {
     pub settings: Settings,
     pub clock: Arc<dyn Clock>,
     pub names: Arc<dyn Names>,
+    /// Of the secrets; a real server has its key in its data directory.
+    pub vault: Vault,
 }
 
 impl Parts {
     pub fn new(store: Arc<dyn Store>, providers: Providers, settings: Settings) -> Self {
-        Self { store, providers, settings, clock: Arc::new(SystemClock), names: Arc::new(RandomNames) }
+        Self {
+            store,
+            providers,
+            settings,
+            clock: Arc::new(SystemClock),
+            names: Arc::new(RandomNames),
+            vault: Vault::in_memory(),
+        }
     }
 }
 
@@ -115,6 +139,10 @@ pub(crate) struct Inner {
     pub(crate) unfinished: Mutex<BTreeSet<LeaseId>>,
     /// Connections of those who only read, one for each lease as long as somebody does.
     pub(crate) readers: Mutex<HashMap<LeaseId, Weak<Steward>>>,
+    /// What was found when the providers were last tried.
+    tried: Mutex<Option<views::Tried>>,
+    /// Copies of files at once.
+    copies: tokio::sync::Semaphore,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -153,6 +181,7 @@ impl Stead {
             providers: parts.providers,
             clock: parts.clock,
             names: parts.names,
+            vault: parts.vault,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -167,6 +196,8 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             readers: Mutex::default(),
+            tried: Mutex::default(),
+            copies: tokio::sync::Semaphore::new(MOST_COPIES),
             doors: Mutex::default(),
             core,
         });
@@ -195,10 +226,6 @@ impl Stead {
             seat.leave();
         }
         failed
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.inner.core.now()
     }
 
     /// The files of a thread that there is; neither makes nor wakes anything.

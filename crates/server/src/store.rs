@@ -12,15 +12,18 @@ pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
 
 use async_trait::async_trait;
+use std::collections::BTreeMap;
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
+use stead_model::env::Vars;
 use stead_model::ids::{
-    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
 use stead_model::project::Project;
 use stead_model::session::Session;
-use stead_model::state::ShellState;
+use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::Terminal;
 use stead_model::thread::{Instance, Thread};
 
@@ -81,6 +84,75 @@ pub struct KeptState {
     pub at: Timestamp,
 }
 
+/// The SHA-256 of a token's secret. Not printed: who has it and the database could tell which token is which.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TokenHash(pub [u8; 32]);
+
+impl std::fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("TokenHash(***)")
+    }
+}
+
+/// What was asked of a terminal's environment. It goes with the terminal.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TerminalEnv {
+    /// Grows with each change; 0: there was none.
+    pub seq: u64,
+    /// Variables that the stored state is not known to have.
+    pub pending: Vars,
+    /// By name.
+    pub secrets: Vec<SealedSecret>,
+}
+
+/// An encrypted value; only the [`crate::vault::Vault`] can read it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    pub nonce: Vec<u8>,
+    pub bytes: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    pub name: Bytes,
+    /// The number of the change that set it.
+    pub revision: u64,
+    pub sealed: Sealed,
+}
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskedEnv {
+    pub vars: Vars,
+    /// `None` removes it.
+    pub secrets: BTreeMap<Bytes, Option<Sealed>>,
+}
+
+impl TerminalEnv {
+    /// What it becomes: of two values for a name the later one counts.
+    pub fn change(&mut self, asked: &AskedEnv) {
+        self.seq += 1;
+        self.pending.extend(asked.vars.clone());
+        for (name, sealed) in &asked.secrets {
+            self.secrets.retain(|secret| secret.name != *name);
+            if let Some(sealed) = sealed {
+                let secret = SealedSecret { name: name.clone(), revision: self.seq, sealed: sealed.clone() };
+                self.secrets.push(secret);
+            }
+            // A variable of that name is one no more; asked for beside it, it is one again.
+            if !asked.vars.contains_key(name) {
+                self.pending.remove(name);
+            }
+        }
+        self.secrets.sort_by(|one, other| one.name.cmp(&other.name));
+    }
+
+    /// The names of all secrets.
+    pub fn names(&self) -> impl Iterator<Item = &Bytes> {
+        self.secrets.iter().map(|secret| &secret.name)
+    }
+}
+
 /// Where a list goes on, and how much of it is wanted. Lists are newest first, by (created at, id), so that they are
 /// stable while things come and go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,6 +181,20 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()>;
+    /// A thread with all its terminals and what is asked of their environments, on a lease that is there: all or nothing.
+    /// `Conflict` (kind `lease`) if that has no terminal and is to be destroyed: somebody is removing it.
+    async fn fork_thread(&self, thread: &Thread, terminals: &[Terminal], envs: &[(TerminalId, AskedEnv)])
+    -> Result<()>;
+    /// Puts a thread and its terminals (each as it was and as it becomes) on another lease, all or nothing, and remembers
+    /// the one it leaves among its past ones. `Conflict` if somebody is removing the new lease, if the thread is elsewhere
+    /// by now, if a terminal has changed, or if one that isn't named is on the lease that it leaves.
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()>;
+    /// The leases that a thread has moved away from.
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>>;
+    /// The thread that has moved away from a lease.
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>>;
+    /// Whether a thread has this workspace.
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool>;
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>>;
     async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>>;
     async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()>;
@@ -132,6 +218,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn states(&self, terminal: &TerminalId) -> Result<Vec<KeptState>>;
     /// The content that a version had: the kept state of the greatest version not above it.
     async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>>;
+
+    /// What was asked of a terminal's environment; nothing, if nothing was or there is no such terminal.
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv>;
+    /// Adds to it, all or nothing, under the next number: see [`TerminalEnv::change`]. `NotFound` (kind `terminal`) if
+    /// there is none.
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv>;
+    /// The state of the terminal has the variables asked for up to this number. Does nothing if more was asked since.
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()>;
 
     async fn put_lease(&self, lease: &Lease) -> Result<()>;
     async fn lease(&self, id: &LeaseId) -> Result<Option<Lease>>;
@@ -174,4 +268,14 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;
     /// Queued or running, oldest first.
     async fn open_commands(&self) -> Result<Vec<Command>>;
+
+    /// `AlreadyExists` (kind `token`) if the id or the hash is taken.
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()>;
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>>;
+    /// With the hash as it is stored, for whoever wants to compare by itself.
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>>;
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>>;
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
+    /// Once: a second time changes nothing.
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()>;
 }

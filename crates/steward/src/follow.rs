@@ -137,7 +137,9 @@ impl Follower {
             | Record::Spawned(_)
             | Record::Accepted(_)
             | Record::Cancelling(_)
-            | Record::Evicted(_) => {}
+            | Record::Evicted(_)
+            | Record::Env(_)
+            | Record::EnvApplied(_) => {}
         }
         Ok(())
     }

@@ -19,6 +19,7 @@
 #[macro_use]
 mod log;
 
+mod attach;
 pub mod bridge;
 pub mod client;
 mod conn;
@@ -30,6 +31,7 @@ mod host;
 pub mod journal;
 pub mod keeper;
 mod link;
+mod memory;
 pub mod past;
 mod request;
 mod retain;

@@ -227,7 +227,12 @@ impl Past {
                     info.evicted = true;
                 }
             }
-            Record::Spawning(_) | Record::Spawned(_) | Record::Cancelling(_) | Record::Drained(_) => {}
+            Record::Env(env) => self.mark = env.state,
+            Record::Spawning(_)
+            | Record::Spawned(_)
+            | Record::Cancelling(_)
+            | Record::Drained(_)
+            | Record::EnvApplied(_) => {}
         }
     }
 }

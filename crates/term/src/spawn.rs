@@ -57,8 +57,9 @@ pub struct Spawn<'a> {
     pub cwd: &'a Path,
     pub open_files: OpenFiles,
     pub stdin: OwnedFd,
-    /// Standard output and error. If a terminal: the controlling one of a session of its own.
+    /// Standard output. If a terminal: the controlling one of a session of its own.
     pub terminal: OwnedFd,
+    pub stderr: OwnedFd,
 }
 
 /// Starts a process in its own session, with `terminal` as its controlling terminal, as a child of the nearest
@@ -76,8 +77,8 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
         .envs(spawn.env.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))))
         .current_dir(spawn.cwd)
         .stdin(spawn.stdin)
-        .stdout(spawn.terminal.try_clone()?)
-        .stderr(spawn.terminal);
+        .stdout(spawn.terminal)
+        .stderr(spawn.stderr);
     let between = move || {
         // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setrlimit`, `setsid`, `getpid`, `write` and `ioctl` are
         // async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.
@@ -176,4 +177,17 @@ pub enum Side {
     Left,
     /// The new one.
     Detached,
+}
+/// A descriptor that whoever started this process left open for it, by its number. To be called once for each, before
+/// this process opens anything of its own that could have the number.
+pub fn inherited(number: i32) -> Option<OwnedFd> {
+    // The first three are everybody's.
+    if number <= 2 {
+        return None;
+    }
+    // SAFETY: borrowed only to ask whether it is open at all.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    rustix::io::fcntl_setfd(borrowed, rustix::io::FdFlags::CLOEXEC).ok()?;
+    // SAFETY: it is open, and by the caller's word nobody else's.
+    Some(unsafe { OwnedFd::from_raw_fd(number) })
 }

@@ -16,6 +16,7 @@ use stead_server::provider::{Availability, OnMachine, Program, Provider, Provide
 use stead_server::stead::{Execute, NewThread, Parts, Sandbox, Settings, Stead, Where};
 use stead_server::steward::Told;
 use stead_server::store::SqliteStore;
+use stead_server::vault::Vault;
 use stead_term::cgroup::{Cgroups, Limits};
 use tempfile::TempDir;
 
@@ -112,6 +113,7 @@ impl Rig {
             settings,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             names: Arc::new(RandomNames),
+            vault: Vault::in_memory(),
         };
         let begun = Instant::now();
         let (stead, _) = Stead::start(parts).await?;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -192,27 +192,16 @@ impl Drop for Rig {
         if std::thread::panicking() {
             println!("--- the server's log:\n{}", self.log());
         }
-        if self.server.is_some() {
-            self.terminate();
+        if self.server.is_none() {
+            self.start();
         }
-        end_shells(&self.data());
-    }
-}
-
-/// Ends everything that runs over a data directory.
-fn end_shells(data: &Path) {
-    let Ok(providers) = std::fs::read_dir(data.join("providers")) else { return };
-    for provider in providers.flatten() {
-        let Ok(leases) = std::fs::read_dir(provider.path().join("leases")) else { continue };
-        for lease in leases.flatten() {
-            let stop = Command::new(env!("CARGO_BIN_EXE_stead"))
-                .args(["steward", "stop", "--dir"])
-                .arg(lease.path().join("place"))
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .status();
-            drop(stop);
+        // Shells outlive their server: they end with their threads.
+        let threads = self.get("/api/threads?limit=1000").json();
+        for thread in threads["items"].as_array().into_iter().flatten() {
+            let id = thread["id"].as_str().unwrap_or_default();
+            self.call("DELETE", &format!("/api/threads/{id}"), &[], b"");
         }
+        self.terminate();
     }
 }
 

@@ -89,6 +89,7 @@ fn shell_info() -> ShellInfo {
         captures_functions: true,
         journal_bytes: 256,
         jobs: None,
+        env: None,
     }
 }
 

@@ -14,6 +14,7 @@ use stead_server::provider::namespace::{self, NamespaceConfig};
 use stead_server::provider::{Availability, OnMachine, Program, Provider, Providers};
 use stead_server::stead::{Execute, Executed, Parts, Recovered, Sandbox, Settings, Stead, Treatment, Where};
 use stead_server::store::{SqliteStore, Store};
+use stead_server::vault::Vault;
 use stead_term::cgroup::Limits;
 
 /// Real time, moved by as much as a test wants; or a time that stands still but for that.
@@ -170,6 +171,7 @@ pub(crate) async fn start(
         settings,
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         names: Arc::new(RandomNames),
+        vault: Vault::at(dir.join("secret.key")),
     };
     Stead::start(parts).await.unwrap()
 }

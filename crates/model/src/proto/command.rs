@@ -1,6 +1,7 @@
 //! A command: how it is asked for, followed, fed and stopped, and what is told of it.
 
 use super::{Fault, FaultCode, MAX_TEXT};
+use crate::env::{Secret, redact};
 use crate::frame::Stream;
 use crate::ids::{CommandId, ShellId};
 use crate::state::Bytes;
@@ -80,6 +81,21 @@ impl Exec {
         Ok(())
     }
 
+    /// The same with a mask wherever it holds the value of a secret.
+    pub fn redacted(&self, values: &[&Secret]) -> Self {
+        let hide = |bytes: &Bytes| Bytes(redact(bytes, values.iter().copied()));
+        Self {
+            text: hide(&self.text),
+            cwd: self.cwd.as_ref().map(hide),
+            env: self.env.iter().map(|(name, value)| (name.clone(), hide(value))).collect(),
+            stdin: match &self.stdin {
+                Stdin::Bytes(bytes) => Stdin::Bytes(hide(bytes)),
+                other @ (Stdin::Empty | Stdin::Open | Stdin::Terminal) => other.clone(),
+            },
+            ..self.clone()
+        }
+    }
+
     /// Whether a repeated request means the same work. How it is waited for may differ.
     pub fn is_same_work(&self, other: &Self) -> bool {
         let work = |exec: &Self| Self { follow: None, state: None, if_busy: IfBusy::Queue, ..exec.clone() };
@@ -97,6 +113,9 @@ pub enum Stdin {
     /// Written to while it runs, by [`super::Request::Stdin`].
     #[n(2)]
     Open,
+    /// The shell's own terminal, which is its output, too: how a person's command runs.
+    #[n(3)]
+    Terminal,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -165,6 +165,10 @@ impl Capture {
         if reader.eat(b"=") { reader.word().ok() } else { None }
     }
 
+    pub fn has(&self, name: &[u8]) -> bool {
+        self.variables.contains_key(name)
+    }
+
     /// What a shell that said `self` has over a fresh one that said `baseline`. The working directory is the
     /// caller's to fill in, from the kernel.
     pub fn delta(&self, baseline: &Self) -> ShellState {

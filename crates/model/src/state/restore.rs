@@ -180,7 +180,7 @@ impl Script {
     }
 }
 
-fn is_readonly(statement: &[u8]) -> bool {
+pub(super) fn is_readonly(statement: &[u8]) -> bool {
     flags(statement).contains(&b'r')
 }
 

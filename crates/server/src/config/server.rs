@@ -29,6 +29,8 @@ pub enum LogFormat {
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
     pub listen: SocketAddr,
+    /// Whether somebody chose it.
+    pub listen_chosen: bool,
     pub allowed_hosts: Vec<String>,
     pub limits: Limits,
     /// For each token; absent: any number.
@@ -48,6 +50,7 @@ impl Written {
             key: format!("server.{key}"),
             message,
         };
+        let listen_chosen = self.listen.is_some();
         let listen = self.listen.as_deref().unwrap_or("127.0.0.1:7878");
         let listen = listen
             .parse()
@@ -71,6 +74,7 @@ impl Written {
         };
         Ok(ServerConfig {
             listen,
+            listen_chosen,
             allowed_hosts: self.allowed_hosts,
             limits,
             requests_per_second: NonZeroU32::new(self.requests_per_second.unwrap_or(REQUESTS_PER_SECOND)),

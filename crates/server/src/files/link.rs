@@ -1,6 +1,6 @@
 //! Links with which a browser fetches one file for a while, without a token: signed with a key that is the server's own.
 
-use crate::secret_file;
+use crate::vault::{make_key, read_key};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ pub struct Link<'a> {
 }
 
 #[derive(Clone)]
-pub struct LinkKey(Vec<u8>);
+pub struct LinkKey([u8; KEY_BYTES]);
 
 impl fmt::Debug for LinkKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -33,8 +33,17 @@ impl fmt::Debug for LinkKey {
 impl LinkKey {
     /// The key of a data directory; made if there is none. Links outlive the server that made them.
     pub fn load(data: &Path) -> io::Result<Self> {
-        let key = secret_file::read_or_make(&data.join("link.key"), || secret_file::random_hex(KEY_BYTES));
-        key.map(|key| Self(key.into_bytes()))
+        let path = data.join("link.key");
+        match read_key(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut key = [0; KEY_BYTES];
+                getrandom::fill(&mut key).map_err(io::Error::other)?;
+                make_key(&path, &key)?;
+                // Whoever was first.
+                read_key(&path).map(Self)
+            }
+            read => read.map(Self),
+        }
     }
 
     /// In hexadecimal digits.

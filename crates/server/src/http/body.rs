@@ -5,7 +5,6 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::str::FromStr;
@@ -88,19 +87,28 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let text = Path::<String>::from_request_parts(parts, state).await;
-        let text = text.map_err(|refused| {
-            // Not UTF-8, or not one name.
-            Problem::invalid(format!("the path: {}", refused.into_response().status()))
-        })?;
-        parse(&text)
+        named(parts, state).await.map(Self)
     }
 }
 
-fn parse<T>(text: &str) -> Result<Named<T>, Problem>
+/// The first name in a path.
+pub(super) async fn named<T, S>(parts: &mut Parts, state: &S) -> Result<T, Problem>
+where
+    T: FromStr,
+    T::Err: Display,
+    S: Send + Sync,
+{
+    let names = Path::<Vec<(String, String)>>::from_request_parts(parts, state).await;
+    // Not UTF-8.
+    let names = names.map_err(|refused| Problem::invalid(format!("the path: {}", refused.body_text())))?;
+    let (_, first) = names.first().ok_or_else(|| Problem::invalid("the path names nothing"))?;
+    named_as(first)
+}
+
+pub(super) fn named_as<T>(text: &str) -> Result<T, Problem>
 where
     T: FromStr,
     T::Err: Display,
 {
-    text.parse().map(Named).map_err(|error: T::Err| Problem::invalid(error.to_string()))
+    text.parse().map_err(|error: T::Err| Problem::invalid(error.to_string()))
 }

@@ -1,7 +1,8 @@
 //! Commands by their id: their record, their events, their output, their input, their end.
 
 use super::App;
-use super::body::{Json, Named, Query};
+use super::access::OfCommand;
+use super::body::{Json, Query};
 use super::problem::{Answer, ErrorBody, Problem};
 use super::view::CommandView;
 use crate::stead::{CommandEvent, Follow, Stead};
@@ -33,7 +34,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     get, path = "/api/commands/{id}", tag = "commands", params(("id" = String, Path)),
     responses((status = 200, body = CommandView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn show(State(stead): State<Stead>, Named(id): Named<CommandId>) -> Answer<axum::Json<CommandView>> {
+async fn show(State(stead): State<Stead>, OfCommand(id): OfCommand) -> Answer<axum::Json<CommandView>> {
     Ok(axum::Json(stead.command(&id).await?.into()))
 }
 
@@ -46,6 +47,13 @@ struct From {
     /// Go on past the end with what background children still write.
     #[serde(default)]
     late: bool,
+    /// `false`: end with what there is now.
+    #[serde(default = "yes")]
+    follow: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The events of a command from any place on, to its end.
@@ -58,7 +66,7 @@ struct From {
 )]
 async fn events(
     State(stead): State<Stead>,
-    Named(id): Named<CommandId>,
+    OfCommand(id): OfCommand,
     Query(from): Query<From>,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -70,7 +78,11 @@ async fn events(
         Some(after) => after,
         None => last.transpose()?.unwrap_or(0),
     };
-    let follow = stead.follow(&id, after, from.late).await?;
+    let follow = if from.follow {
+        stead.follow(&id, after, from.late).await?
+    } else {
+        stead.replay(&id, after, from.late).await?
+    };
     Ok(super::sse::stream(follow, None))
 }
 
@@ -98,11 +110,11 @@ const PIECE: u64 = 1 << 20;
 )]
 async fn output(
     State(stead): State<Stead>,
-    Path((id, stream)): Path<(String, String)>,
+    OfCommand(id): OfCommand,
+    Path((_id, stream)): Path<(String, String)>,
     Query(how): Query<HowRead>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let id: CommandId = super::threads::id(&id)?;
     let stream = match stream.as_str() {
         "stdout" => Stream::Stdout,
         "stderr" => Stream::Stderr,
@@ -210,7 +222,7 @@ struct HowWrite {
 )]
 async fn stdin(
     State(stead): State<Stead>,
-    Named(id): Named<CommandId>,
+    OfCommand(id): OfCommand,
     Query(how): Query<HowWrite>,
     super::body::Raw(bytes): super::body::Raw,
 ) -> Answer<StatusCode> {
@@ -242,7 +254,7 @@ enum Signal {
 )]
 async fn cancel(
     State(stead): State<Stead>,
-    Named(id): Named<CommandId>,
+    OfCommand(id): OfCommand,
     Json(body): Json<Cancel>,
 ) -> Answer<axum::Json<CommandView>> {
     let first = match body.signal {

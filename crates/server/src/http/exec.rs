@@ -1,10 +1,10 @@
 //! Running a command.
 
 use super::App;
-use super::body::{Json, Named};
+use super::access::OfThread;
+use super::body::{Json, named_as as id};
 use super::problem::{Answer, ErrorBody, Problem};
 use super::terminals::default_name;
-use super::threads::id;
 use super::view::CommandView;
 use crate::lease::AutoResume;
 use crate::stead::{Execute, Kept, Ran, Stead, Where};
@@ -150,7 +150,7 @@ impl Exec {
 )]
 async fn exec(
     State(stead): State<Stead>,
-    Named(thread): Named<ThreadId>,
+    OfThread(thread): OfThread,
     headers: HeaderMap,
     Json(body): Json<Exec>,
 ) -> Answer<Response> {

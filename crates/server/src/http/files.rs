@@ -9,7 +9,7 @@ mod search;
 mod view;
 
 use super::App;
-use super::body::Named;
+use super::access::OfThread;
 use super::commands::{Range, read_range};
 use super::problem::{Answer, ErrorBody, Problem};
 use crate::files::Reading;
@@ -24,7 +24,6 @@ use futures_util::StreamExt;
 use query::{At, Nothing};
 use serde::Deserialize;
 use std::time::Duration;
-use stead_model::ids::ThreadId;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -59,7 +58,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 )]
 async fn read(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     at: At<Nothing>,
     headers: HeaderMap,
 ) -> Answer<Response> {
@@ -131,7 +130,7 @@ const HARMLESS: [(HeaderName, &str); 2] =
 )]
 async fn write(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     at: At<Nothing>,
     headers: HeaderMap,
     body: Body,
@@ -181,7 +180,7 @@ struct HowRemove {
 )]
 async fn remove(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     at: At<HowRemove>,
     headers: HeaderMap,
 ) -> Answer<StatusCode> {

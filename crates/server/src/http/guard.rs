@@ -1,32 +1,35 @@
 //! What every request passes first: is it for us, from a page of ours, by somebody we know, and not too often?
 
 use super::App;
-use super::access::{COOKIE, Caller, Keys};
+use super::access::{COOKIE, Caller};
 use super::listen::Via;
 use super::problem::Problem;
+use crate::token::Tokens;
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use governor::clock::{Clock, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 use std::num::NonZeroU32;
+use stead_model::ids::TokenId;
 
 /// The rules.
 #[derive(Debug)]
 pub struct Guard {
-    pub keys: Keys,
+    pub tokens: Tokens,
     /// Host names, without ports, that we answer to.
     hosts: Vec<String>,
-    pace: Option<DefaultKeyedRateLimiter<String>>,
+    pace: Option<DefaultKeyedRateLimiter<TokenId>>,
 }
 
 impl Guard {
     /// `per_second` requests a token; absent: any number.
-    pub fn new(keys: Keys, hosts: Vec<String>, per_second: Option<NonZeroU32>) -> Self {
+    pub fn new(tokens: Tokens, hosts: Vec<String>, per_second: Option<NonZeroU32>) -> Self {
         let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
         let pace = per_second.map(|per_second| RateLimiter::keyed(Quota::per_second(per_second)));
-        Self { keys, hosts, pace }
+        Self { tokens, hosts, pace }
     }
 
     fn is_our_host(&self, host: &str) -> bool {
@@ -60,20 +63,21 @@ impl Guard {
             .hint("name its host in `server.allowed_hosts`"))
     }
 
-    fn check_token(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    async fn check_token(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
         let Some(token) = token_of(headers) else {
             return Err(Problem::new("unauthorized", "this needs a token").hint(
                 "send `Authorization: Bearer TOKEN`; the first token is in the file `token` of the data directory",
             ));
         };
-        self.keys.check(token).ok_or_else(|| {
+        let access = self.tokens.check(token).await.map_err(|error| Problem::from(crate::Error::from(error)))?;
+        access.map(Caller).ok_or_else(|| {
             Problem::new("unauthorized", "the token is not valid").hint("`stead token ls` shows which there are")
         })
     }
 
     fn check_pace(&self, caller: &Caller) -> Result<(), Problem> {
         let Some(pace) = &self.pace else { return Ok(()) };
-        pace.check_key(&caller.token).map_err(|until| {
+        pace.check_key(&caller.0.token).map_err(|until| {
             let wait = until.wait_time_from(DefaultClock::default().now());
             Problem::new("limit_reached", "too many requests with this token").retry_after(wait.as_secs().max(1))
         })
@@ -110,28 +114,32 @@ fn is_open(uri: &Uri) -> bool {
         || (path == "/" && uri.query().is_some())
 }
 
-pub(super) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
-    let via = request.extensions().get::<Via>().copied().unwrap_or(Via::Network);
-    let guard = &app.guard;
-    let checked = match via {
-        // Whoever may open the socket owns the data directory.
-        Via::Socket => Ok(Some(Caller::local())),
-        Via::Network => guard.check_host(request.headers(), request.uri()).and_then(|()| {
-            guard.check_origin(request.headers())?;
-            if is_open(request.uri()) {
-                return Ok(None);
-            }
-            let caller = guard.check_token(request.headers())?;
-            guard.check_pace(&caller)?;
-            Ok(Some(caller))
-        }),
-    };
-    match checked {
+impl Guard {
+    /// Lets a request in, and says by whom it is; none where anybody may ask.
+    async fn admit(&self, head: &Parts) -> Result<Option<Caller>, Problem> {
+        let via = head.extensions.get::<Via>().copied().unwrap_or(Via::Network);
+        if via == Via::Socket {
+            return Ok(Some(Caller::local()));
+        }
+        self.check_host(&head.headers, &head.uri)?;
+        self.check_origin(&head.headers)?;
+        if is_open(&head.uri) {
+            return Ok(None);
+        }
+        let caller = self.check_token(&head.headers).await?;
+        self.check_pace(&caller)?;
+        Ok(Some(caller))
+    }
+}
+
+pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match app.guard.admit(&head).await {
         Ok(caller) => {
             if let Some(caller) = caller {
-                request.extensions_mut().insert(caller);
+                head.extensions.insert(caller);
             }
-            next.run(request).await
+            next.run(Request::from_parts(head, body)).await
         }
         Err(problem) => problem.into_response(),
     }

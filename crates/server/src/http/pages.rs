@@ -27,7 +27,8 @@ async fn home(State(app): State<App>, Query(arrival): Query<Arrival>) -> Answer<
         let page = include_str!("pages/home.html").replace("{version}", env!("CARGO_PKG_VERSION"));
         return Ok(page_of(page));
     };
-    if app.guard.keys.check(&token).is_none() {
+    let known = app.guard.tokens.check(&token).await.map_err(|error| Problem::from(crate::Error::from(error)))?;
+    if known.is_none() {
         return Err(Problem::new("unauthorized", "the token in this address is not valid"));
     }
     let cookie = format!("{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict; Max-Age=2592000");

@@ -146,6 +146,8 @@ impl From<Error> for Problem {
             | Error::Forbidden(_)
             | Error::Unsupported(_)
             | Error::Io(_)
+            | Error::Env(_)
+            | Error::Vault(_)
             | Error::Stopping => problem,
         }
     }

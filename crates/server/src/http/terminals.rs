@@ -1,15 +1,16 @@
 //! Terminals: their state, its history, and more of them.
 
 use super::App;
-use super::body::{Json, Named, Query};
+use super::access::{OfTerminal, OfThread};
+use super::body::{Json, Query};
+use super::lists::Page;
 use super::problem::{Answer, ErrorBody};
-use super::view::{KeptView, List, TerminalShown};
+use super::view::{List, TerminalShown};
 use crate::stead::Stead;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use stead_model::ids::{TerminalId, ThreadId};
 use stead_model::terminal::DEFAULT_NAME;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
@@ -19,7 +20,6 @@ pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(show))
         .routes(routes!(of_thread, create))
-        .routes(routes!(states))
         .routes(routes!(restore))
         .routes(routes!(delete))
 }
@@ -44,7 +44,7 @@ pub(super) fn default_name() -> String {
 )]
 async fn show(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Query(which): Query<Which>,
 ) -> Answer<axum::Json<TerminalShown>> {
     let thread = stead.thread(&id).await?;
@@ -57,9 +57,12 @@ async fn show(
     get, path = "/api/threads/{id}/terminals", tag = "terminals", params(("id" = String, Path)),
     responses((status = 200, body = List<TerminalShown>), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn of_thread(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<List<TerminalShown>>> {
-    let terminals = stead.terminals_of_thread(&id).await?;
-    Ok(axum::Json(List { items: terminals.into_iter().map(Into::into).collect(), next_cursor: None }))
+async fn of_thread(
+    State(stead): State<Stead>,
+    OfThread(id): OfThread,
+    Query(page): Query<Page>,
+) -> Answer<axum::Json<List<TerminalShown>>> {
+    Ok(axum::Json(stead.list_terminals(Some(&id), &page.list()).await?.into()))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -79,22 +82,12 @@ struct CreateTerminal {
 )]
 async fn create(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<CreateTerminal>,
 ) -> Answer<(StatusCode, axum::Json<TerminalShown>)> {
     let env: Vec<_> = body.env.into_iter().map(|(name, value)| (name, value.into_bytes())).collect();
     let terminal = stead.create_terminal(&id, &body.name, body.cwd.map(String::into_bytes), &env).await?;
     Ok((StatusCode::CREATED, axum::Json(terminal.into())))
-}
-
-/// The versions of a terminal whose content changed, newest first; the last 100.
-#[utoipa::path(
-    get, path = "/api/terminals/{id}/states", tag = "terminals", params(("id" = String, Path)),
-    responses((status = 200, body = List<KeptView>), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
-)]
-async fn states(State(stead): State<Stead>, Named(id): Named<TerminalId>) -> Answer<axum::Json<List<KeptView>>> {
-    let states = stead.states(&id).await?;
-    Ok(axum::Json(List { items: states.into_iter().map(Into::into).collect(), next_cursor: None }))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -110,7 +103,7 @@ struct Restore {
 )]
 async fn restore(
     State(stead): State<Stead>,
-    Named(id): Named<TerminalId>,
+    OfTerminal(id): OfTerminal,
     Json(body): Json<Restore>,
 ) -> Answer<axum::Json<TerminalShown>> {
     Ok(axum::Json(stead.restore(&id, body.version).await?.into()))
@@ -121,7 +114,7 @@ async fn restore(
     delete, path = "/api/terminals/{id}", tag = "terminals", params(("id" = String, Path)),
     responses((status = 204), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn delete(State(stead): State<Stead>, Named(id): Named<TerminalId>) -> Answer<StatusCode> {
+async fn delete(State(stead): State<Stead>, OfTerminal(id): OfTerminal) -> Answer<StatusCode> {
     stead.delete_terminal(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,18 +1,23 @@
 //! Threads, and what belongs to each.
 
 use super::App;
-use super::body::{Json, Named};
-use super::problem::{Answer, ErrorBody, Problem};
-use super::view::{LeaseView, MetricsView, SessionView, ThreadView};
+use super::access::{Caller, OfThread};
+use super::body::{Json, named_as as id};
+use super::problem::{Answer, ErrorBody};
+use super::terminals::default_name;
+use super::view::{LeaseView, MetricsView, SessionView, TerminalShown, ThreadView};
 use crate::lease::{Force, Ready};
-use crate::stead::{NewThread, Stead};
+use crate::stead::{NewThread, Stead, Workspace};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+use stead_model::env::{EnvChange, Secret};
 use stead_model::ids::{ProjectId, ProviderName, ThreadId};
 use stead_model::session::Policy;
+use stead_model::state::Bytes;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -26,6 +31,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         .routes(routes!(metrics))
         .routes(routes!(pause))
         .routes(routes!(resume))
+        .routes(routes!(fork))
+        .routes(routes!(relocate))
+        .routes(routes!(env))
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -52,14 +60,6 @@ struct CreateThread {
 struct NewPolicy {
     idle_timeout_s: Option<u64>,
     max_duration_s: Option<u64>,
-}
-
-pub(super) fn id<T>(text: &str) -> Answer<T>
-where
-    T: std::str::FromStr,
-    T::Err: std::fmt::Display,
-{
-    text.parse().map_err(|error: T::Err| Problem::invalid(error.to_string()))
 }
 
 /// The longest window there is: a hundred years.
@@ -91,9 +91,15 @@ impl CreateThread {
 )]
 async fn create(
     State(stead): State<Stead>,
+    caller: Caller,
     Json(body): Json<CreateThread>,
 ) -> Answer<(StatusCode, axum::Json<ThreadView>)> {
-    let thread = stead.create_thread(body.read()?).await?;
+    let new = body.read()?;
+    caller.allow(&Method::POST, new.project.as_ref())?;
+    if let Some(other) = &new.share_with {
+        caller.allow(&Method::POST, stead.thread(other).await?.project.as_ref())?;
+    }
+    let thread = stead.create_thread(new).await?;
     Ok((StatusCode::CREATED, axum::Json(thread.into())))
 }
 
@@ -102,7 +108,7 @@ async fn create(
     get, path = "/api/threads/{id}", tag = "threads", params(("id" = String, Path)),
     responses((status = 200, body = ThreadView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn show(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<ThreadView>> {
+async fn show(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<ThreadView>> {
     Ok(axum::Json(stead.thread(&id).await?.into()))
 }
 
@@ -111,7 +117,7 @@ async fn show(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<
     delete, path = "/api/threads/{id}", tag = "threads", params(("id" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 )]
-async fn delete(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<StatusCode> {
+async fn delete(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<StatusCode> {
     stead.delete_thread(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -121,7 +127,7 @@ async fn delete(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answe
     get, path = "/api/threads/{id}/session", tag = "threads", params(("id" = String, Path)),
     responses((status = 200, body = SessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn session(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<SessionView>> {
+async fn session(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<SessionView>> {
     Ok(axum::Json(stead.session(&id).await?.into()))
 }
 
@@ -135,9 +141,9 @@ async fn lease_view(stead: &Stead, ready: Ready) -> Answer<axum::Json<LeaseView>
     get, path = "/api/threads/{id}/lease", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = LeaseView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn lease(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<LeaseView>> {
-    let thread = stead.thread(&id).await?;
-    lease_view(&stead, stead.lease(&thread.lease).await?).await
+async fn lease(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<LeaseView>> {
+    let view = stead.lease_view(&id).await?;
+    Ok(axum::Json(LeaseView::new(view.ready, view.terminals)))
 }
 
 /// What the instance uses.
@@ -145,7 +151,7 @@ async fn lease(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer
     get, path = "/api/threads/{id}/metrics", tag = "leases", params(("id" = String, Path)),
     responses((status = 200, body = MetricsView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn metrics(State(stead): State<Stead>, Named(id): Named<ThreadId>) -> Answer<axum::Json<MetricsView>> {
+async fn metrics(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<MetricsView>> {
     Ok(axum::Json(stead.metrics(&id).await?.into()))
 }
 
@@ -164,7 +170,7 @@ struct Pause {
 )]
 async fn pause(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<Pause>,
 ) -> Answer<axum::Json<LeaseView>> {
     let force = if body.force { Force::Yes } else { Force::No };
@@ -183,9 +189,101 @@ struct Resume {}
 )]
 async fn resume(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(Resume {}): Json<Resume>,
 ) -> Answer<axum::Json<LeaseView>> {
     let ready = stead.resume(&id).await?;
     lease_view(&stead, ready).await
+}
+
+/// What becomes of the files.
+#[derive(Debug, Clone, Copy, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum HowFiles {
+    /// Each has its own from here on.
+    #[default]
+    Copy,
+    /// Both have the same, on the same lease.
+    Share,
+}
+
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Fork {
+    /// Of the new thread; made up if absent.
+    id: Option<String>,
+    #[serde(default)]
+    workspace: HowFiles,
+}
+
+/// Make a thread with the same terminal state.
+#[utoipa::path(
+    post, path = "/api/threads/{id}/fork", tag = "threads", params(("id" = String, Path)), request_body = Fork,
+    responses((status = 201, body = ThreadView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn fork(
+    State(stead): State<Stead>,
+    OfThread(source): OfThread,
+    Json(body): Json<Fork>,
+) -> Answer<(StatusCode, axum::Json<ThreadView>)> {
+    let new = body.id.map(|text| id::<ThreadId>(&text)).transpose()?;
+    let workspace = match body.workspace {
+        HowFiles::Copy => Workspace::Copy,
+        HowFiles::Share => Workspace::Share,
+    };
+    let thread = stead.fork(&source, new, workspace, Arc::new(|_| {})).await?;
+    Ok((StatusCode::CREATED, axum::Json(thread.into())))
+}
+
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Move {
+    provider: String,
+}
+
+/// Move a thread to another provider; state and files go along.
+#[utoipa::path(
+    post, path = "/api/threads/{id}/move", tag = "threads", params(("id" = String, Path)), request_body = Move,
+    responses((status = 200, body = LeaseView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn relocate(
+    State(stead): State<Stead>,
+    OfThread(thread): OfThread,
+    Json(body): Json<Move>,
+) -> Answer<axum::Json<LeaseView>> {
+    let provider: ProviderName = id(&body.provider)?;
+    let ready = stead.move_thread(&thread, &provider, Arc::new(|_| {})).await?;
+    lease_view(&stead, ready).await
+}
+
+/// Null unsets.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Env {
+    #[serde(default)]
+    vars: BTreeMap<String, Option<String>>,
+    /// Encrypted where they are kept, and shown as `***`.
+    #[serde(default)]
+    secrets: BTreeMap<String, Option<String>>,
+    #[serde(default = "default_name")]
+    terminal: String,
+}
+
+/// Set variables and secrets of a terminal: all of them, or none. In force for the next command that starts, whatever
+/// the shell is doing now.
+#[utoipa::path(
+    put, path = "/api/threads/{id}/env", tag = "terminals", params(("id" = String, Path)), request_body = Env,
+    responses((status = 200, body = TerminalShown), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
+)]
+async fn env(
+    State(stead): State<Stead>,
+    OfThread(thread): OfThread,
+    Json(body): Json<Env>,
+) -> Answer<axum::Json<TerminalShown>> {
+    let bytes = |text: String| Bytes(text.into_bytes());
+    let vars = body.vars.into_iter().map(|(name, value)| (bytes(name), value.map(bytes))).collect();
+    let secret = |value: String| Secret::new(value.into_bytes());
+    let secrets = body.secrets.into_iter().map(|(name, value)| (bytes(name), value.map(secret))).collect();
+    let terminal = stead.set_env(&thread, &body.terminal, EnvChange { vars, secrets }).await?;
+    Ok(axum::Json(terminal.into()))
 }

@@ -3,10 +3,11 @@
 use super::problem::{ErrorDetail, Problem};
 use crate::error::Error;
 use crate::lease::Ready;
-use crate::provider::Metrics;
-use crate::stead::{Orphan, TerminalView};
-use crate::store::KeptState;
+use crate::provider::{Availability, Capabilities, Metrics};
+use crate::stead::{Orphan, ProviderView, TerminalView};
+use crate::store::{KeptState, LeaseEvent};
 use serde::Serialize;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
@@ -257,6 +258,85 @@ impl From<Metrics> for MetricsView {
             processes,
             network_rx_bytes,
             network_tx_bytes,
+        }
+    }
+}
+
+/// One entry of a lease's event log.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct EventView {
+    pub(crate) id: String,
+    pub(crate) lease_id: String,
+    /// The lease's version after it.
+    pub(crate) version: u64,
+    pub(crate) kind: String,
+    /// Who caused it.
+    pub(crate) source: String,
+    #[schema(value_type = Object)]
+    pub(crate) payload: Value,
+    pub(crate) error: Option<String>,
+    #[schema(format = DateTime)]
+    pub(crate) created_at: String,
+}
+
+impl From<LeaseEvent> for EventView {
+    fn from(event: LeaseEvent) -> Self {
+        Self {
+            id: event.id.to_string(),
+            lease_id: event.lease.to_string(),
+            version: event.version,
+            kind: event.kind,
+            source: event.source,
+            payload: serde_json::from_str(&event.payload).unwrap_or(Value::Null),
+            error: event.error,
+            created_at: event.at.to_string(),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CapabilitiesView {
+    pub(crate) pause: bool,
+    pub(crate) metrics: bool,
+    /// Shells live on and commands can be followed; else each command is one call.
+    pub(crate) steward: bool,
+    /// Output and state outlive the instance by themselves.
+    pub(crate) durable_journal: bool,
+    /// Keeps one sandbox from another and from the host.
+    pub(crate) isolated: bool,
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ProviderShown {
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) available: bool,
+    /// Why not.
+    pub(crate) reason: Option<String>,
+    pub(crate) hint: Option<String>,
+    /// What is worth knowing about it here.
+    pub(crate) notes: Vec<String>,
+    /// For threads that name none.
+    pub(crate) default: bool,
+    pub(crate) capabilities: CapabilitiesView,
+}
+
+impl From<ProviderView> for ProviderShown {
+    fn from(view: ProviderView) -> Self {
+        let (available, reason, hint, notes) = match view.availability {
+            Availability::Works(notes) => (true, None, None, notes),
+            Availability::Missing { why, hint } => (false, Some(why), hint, Vec::new()),
+        };
+        let Capabilities { pause, metrics, steward, durable_journal, isolated } = view.capabilities;
+        Self {
+            name: view.name.to_string(),
+            kind: view.kind,
+            available,
+            reason,
+            hint,
+            notes,
+            default: view.is_default,
+            capabilities: CapabilitiesView { pause, metrics, steward, durable_journal, isolated },
         }
     }
 }

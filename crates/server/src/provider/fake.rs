@@ -4,8 +4,8 @@
 mod toy;
 
 use super::{
-    Access, Availability, Blueprint, Capabilities, Created, Effect, Found, Handle, Metrics, ProcessShot, Provider,
-    ProviderError, Surroundings, Tree, Trouble,
+    Access, Availability, Blueprint, Capabilities, Created, Effect, Found, Handle, Lasting, Metrics, ProcessShot,
+    Provider, ProviderError, Surroundings, Tree, Trouble,
 };
 use crate::pace::Pace;
 use async_trait::async_trait;
@@ -403,6 +403,13 @@ impl Provider for Fake {
                 vec![Tree { inside: "/workspace".to_owned(), outside: dir.join(workspace) }]
             }
             Shells::Toy => Vec::new(),
+        }
+    }
+
+    fn lasting(&self, workspace: &str) -> Option<Lasting> {
+        match &self.shells {
+            Shells::Real(dir) => Some(Lasting { files: dir.join(workspace), home: None }),
+            Shells::Toy => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::machine::Machine;
 use super::{
-    Access, Availability, Blueprint, Capabilities, Created, Found, Handle, Metrics, Provider, ProviderError,
+    Access, Availability, Blueprint, Capabilities, Created, Found, Handle, Lasting, Metrics, Provider, ProviderError,
     Surroundings, Tree,
 };
 use async_trait::async_trait;
@@ -102,6 +102,11 @@ impl Provider for OnMachine {
 
     fn journal(&self, lease: &LeaseId) -> Option<PathBuf> {
         Some(self.machine.journal(lease))
+    }
+
+    fn lasting(&self, workspace: &str) -> Option<Lasting> {
+        let places = &self.machine.places;
+        Some(Lasting { files: places.files(workspace), home: Some(places.home(workspace)) })
     }
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {

@@ -1,12 +1,13 @@
 //! A shell of a steward, which outlives us.
 
-use super::{Captured, Listener, Opening, Run, Runtime, RuntimeError};
-use crate::steward::{Next, Steward, StewardError};
+use super::{Captured, Listener, Opening, Run, Runtime, RuntimeError, Sight};
+use crate::steward::{Attending, Next, Seen, Steward, StewardError};
 use async_trait::async_trait;
 use std::sync::Arc;
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    Cancel, CommandInfo, Exec, FaultCode, FirstSignal, Follow, OpenShell, Program, Reply, Request, SetState, ShellInfo,
+    Cancel, CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, Follow, OpenShell, Program, Reply, Request,
+    SetEnv, SetState, ShellInfo, Size, StoredState,
 };
 use stead_model::state::{Bytes, ShellState};
 
@@ -49,6 +50,12 @@ impl LiveRuntime {
         let reply = self.ask(&Request::Shell(self.shell.clone())).await?;
         if let Reply::Shell(info) = reply { Ok(*info) } else { Err(wrong_answer()) }
     }
+}
+
+fn captured(stored: &StoredState) -> Result<Captured, RuntimeError> {
+    let state = minicbor::decode(&stored.state)
+        .map_err(|error| RuntimeError::Broken(StewardError::Protocol(error.to_string())))?;
+    Ok(Captured { version: stored.version, state })
 }
 
 fn wrong_answer() -> RuntimeError {
@@ -102,14 +109,23 @@ impl Runtime for LiveRuntime {
         let Reply::State(stored) = self.ask(&Request::State(self.shell.clone())).await? else {
             return Err(wrong_answer());
         };
-        let state = minicbor::decode(&stored.state)
-            .map_err(|error| RuntimeError::Broken(StewardError::Protocol(error.to_string())))?;
-        Ok(Captured { version: stored.version, state })
+        captured(&stored)
     }
 
     async fn set_state(&self, state: &ShellState, version: u64) -> Result<(), RuntimeError> {
         let state = Bytes(minicbor::to_vec(state).unwrap_or_default());
         self.ask(&Request::SetState(Box::new(SetState { shell: self.shell.clone(), state, version }))).await.map(drop)
+    }
+
+    async fn env(&self) -> Result<EnvInfo, RuntimeError> {
+        let env = self.info().await?.env;
+        let too_old = "the steward in this sandbox is too old to be told of variables; destroy it to get a new one";
+        env.ok_or_else(|| Fault::new(FaultCode::Unsupported, too_old).into())
+    }
+
+    async fn set_env(&self, set: SetEnv) -> Result<Captured, RuntimeError> {
+        let Reply::State(stored) = self.ask(&Request::SetEnv(Box::new(set))).await? else { return Err(wrong_answer()) };
+        captured(&stored)
     }
 
     async fn rest(&self) -> Result<(), RuntimeError> {
@@ -125,11 +141,48 @@ impl Runtime for LiveRuntime {
         Ok(info.running.is_some() || info.queued > 0 || info.jobs.is_some_and(|jobs| jobs > 0))
     }
 
+    async fn attach(&self, size: Size) -> Result<Arc<dyn Sight>, RuntimeError> {
+        Ok(Arc::new(LiveSight(self.steward.attend(self.shell.clone(), size).await?)))
+    }
+
     fn remembers(&self) -> bool {
         true
     }
 
     fn is_broken(&self) -> bool {
         self.steward.is_broken()
+    }
+}
+
+#[derive(Debug)]
+struct LiveSight(Attending);
+
+#[async_trait]
+impl Sight for LiveSight {
+    async fn next(&self) -> Result<Seen, RuntimeError> {
+        self.0.next().await.map_err(|error| {
+            // A steward from before there was anything to attach to can't read the request.
+            if error.fault() == Some(FaultCode::Invalid) {
+                let message = "the steward of this sandbox is too old to be attached to";
+                return Fault::new(FaultCode::Unsupported, message).into();
+            }
+            error.into()
+        })
+    }
+
+    async fn taken(&self, bytes: u64) -> Result<(), RuntimeError> {
+        Ok(self.0.taken(bytes).await?)
+    }
+
+    async fn press(&self, keys: &[u8]) -> Result<(), RuntimeError> {
+        Ok(self.0.press(keys).await?)
+    }
+
+    async fn resize(&self, size: Size) -> Result<(), RuntimeError> {
+        Ok(self.0.resize(size).await?)
+    }
+
+    async fn leave(&self) -> Result<(), RuntimeError> {
+        Ok(self.0.leave().await?)
     }
 }

@@ -12,14 +12,16 @@ use crate::clock::fresh_digits;
 use crate::provider::{OneShot, Shot, ShotOutcome};
 use crate::steward::Told;
 use async_trait::async_trait;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stead_model::env::{Secret, Vars};
 use stead_model::frame::{Chunk, Stream};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    At, CommandInfo, Ending, Event, Fault, FaultCode, FirstSignal, IfBusy, MAX_QUEUE, Status, Stdin, Warning,
+    At, CommandInfo, Ending, EnvInfo, Event, Fault, FaultCode, FirstSignal, IfBusy, MAX_QUEUE, SecretInfo, SetEnv,
+    Status, Stdin, Warning,
 };
 use stead_model::shell::{Dialect, Lines};
 use stead_model::state::restore::{self, Extent};
@@ -32,6 +34,9 @@ const REMEMBERED: usize = 1024;
 
 /// Where standard error waits while our own lines run: a trace of them (`set -x`) is nobody's business.
 const STDERR: u8 = 249;
+
+/// A file system in memory, wherever there is Linux.
+const IN_MEMORY: &str = "/dev/shm";
 
 #[derive(Debug)]
 pub struct WrappedRuntime {
@@ -54,6 +59,61 @@ struct Inner {
     open: HashMap<CommandId, (CancellationToken, CancellationToken)>,
     /// With what tells the same work from other under the same name.
     ended: Vec<(u64, CommandInfo)>,
+    env: Env,
+}
+
+/// What the environment call asked for.
+#[derive(Debug, Default)]
+struct Env {
+    seq: u64,
+    secrets: BTreeMap<Bytes, (u64, Secret)>,
+    /// Asked for since the command that runs began: it can't know.
+    since: Vars,
+    /// Names and values that were secrets when it began, or became one since.
+    hidden: (BTreeSet<Bytes>, Vec<Secret>),
+}
+
+impl Inner {
+    fn set_env(&mut self, set: SetEnv) {
+        let env = &mut self.env;
+        for set in set.secrets {
+            env.hidden.0.insert(set.name.clone());
+            self.state.unset.remove(&set.name);
+            self.state.variables.remove(&set.name);
+            match set.value {
+                Some(value) => {
+                    env.hidden.1.push(value.clone());
+                    env.secrets.insert(set.name, (set.revision, value));
+                }
+                None => {
+                    env.secrets.remove(&set.name);
+                }
+            }
+        }
+        if set.seq != env.seq {
+            let vars: Vars = set.vars.into_iter().collect();
+            self.state.change_env(Dialect::Bash, &vars, |_| true);
+            env.since.extend(vars);
+        }
+        env.seq = set.seq;
+        self.version += 1;
+    }
+
+    /// A command begins: it has all there is.
+    fn begin_env(&mut self) {
+        self.env.since.clear();
+        let values = self.env.secrets.values().map(|(_, value)| value.clone()).collect();
+        self.env.hidden = (self.env.secrets.keys().cloned().collect(), values);
+    }
+
+    fn keep_env(&self, after: &mut ShellState, ending: &mut Ending) {
+        let (names, values) = &self.env.hidden;
+        for name in after.hide(names, &values.iter().collect::<Vec<_>>()) {
+            let message = format!("`{name}` holds the value of a secret: it is not kept");
+            ending.warnings.push(Warning { code: "secret_not_kept".to_owned(), message });
+        }
+        after.change_env(Dialect::Bash, &self.env.since, |_| true);
+    }
 }
 
 impl WrappedRuntime {
@@ -69,6 +129,7 @@ impl WrappedRuntime {
             next_number: 1,
             open: HashMap::new(),
             ended: Vec::new(),
+            env: Env::default(),
         };
         Self {
             shots,
@@ -96,7 +157,7 @@ impl WrappedRuntime {
         if let Some((_, ended)) = inner.open.get(&run.command) {
             return Ok(Admitted::Beside(ended.clone()));
         }
-        if matches!(run.stdin, Stdin::Open) {
+        if matches!(run.stdin, Stdin::Open | Stdin::Terminal) {
             return Err(Fault::new(FaultCode::Unsupported, "this provider can't write to a running command"));
         }
         run.check()?;
@@ -182,6 +243,7 @@ impl WrappedRuntime {
                         // An `errexit` that ended the shell would end the next one too, at its first failing command.
                         after.options.remove("errexit");
                     }
+                    inner.keep_env(&mut after, &mut ending);
                     ending.state_changed = after != before;
                     inner.state = after;
                 }
@@ -246,9 +308,15 @@ impl Runtime for WrappedRuntime {
         if turn.is_some() {
             info.started_at = Some(now());
             let shot = {
-                let inner = self.inner();
-                let dir = format!("{}/.stead-{}-{number}", self.scratch, fresh_digits());
-                shot(run, dir, &inner.state, inner.last_status, &self.env, cancel)
+                let mut inner = self.inner();
+                inner.begin_env();
+                // What a command with secrets says of itself must not come to a disk.
+                let scratch = if inner.env.secrets.is_empty() { &self.scratch } else { IN_MEMORY };
+                let dir = format!("{scratch}/.stead-{}-{number}", fresh_digits());
+                let secrets =
+                    inner.env.secrets.iter().map(|(name, (_, value))| (name.0.clone(), value.reveal().to_vec()));
+                let env: Vec<_> = self.env.iter().cloned().chain(secrets).collect();
+                shot(run, dir, &inner.state, inner.last_status, &env, cancel)
             };
             outcome = self.shots.shoot(&shot).await?;
             ending = self.conclude(run, &shot.dir, &outcome);
@@ -304,6 +372,22 @@ impl Runtime for WrappedRuntime {
         }
         (inner.state, inner.version, inner.last_status) = (state.clone(), version, 0);
         Ok(())
+    }
+
+    async fn env(&self) -> Result<EnvInfo, RuntimeError> {
+        let env = &self.inner().env;
+        let info = |(name, (revision, _)): (&Bytes, &(u64, Secret))| SecretInfo {
+            name: name.clone(),
+            revision: *revision,
+            held: true,
+        };
+        Ok(EnvInfo { seq: env.seq, secrets: env.secrets.iter().map(info).collect(), takes_secrets: true })
+    }
+
+    async fn set_env(&self, set: SetEnv) -> Result<Captured, RuntimeError> {
+        let mut inner = self.inner();
+        inner.set_env(set);
+        Ok(Captured { version: inner.version, state: inner.state.clone() })
     }
 
     async fn rest(&self) -> Result<(), RuntimeError> {
@@ -388,7 +472,7 @@ fn shot(
     ];
     let stdin = match &run.stdin {
         Stdin::Bytes(bytes) => bytes.0.clone(),
-        Stdin::Empty | Stdin::Open => Vec::new(),
+        Stdin::Empty | Stdin::Open | Stdin::Terminal => Vec::new(),
     };
     Shot {
         dir,

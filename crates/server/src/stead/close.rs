@@ -121,6 +121,7 @@ impl Stead {
                     turn(&inner, session, Input::Resumed).await?;
                 }
             }
+            super::env::woken(&inner, &thread.id).await?;
             super::watch::look(&inner).await;
             Ok(ready)
         };

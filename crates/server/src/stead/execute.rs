@@ -123,6 +123,7 @@ impl Sandbox {
                 conclude(&row, &travel.seat, &info)
             }
             Err(error) => {
+                let error = error.told_as(|text| travel.seat.redact_text(text));
                 let ended = give_up(&self.inner, &row, &error, travel.never_ran);
                 self.inner.ledger.note(ended).await;
                 return Err(error);
@@ -298,7 +299,7 @@ impl<'a> Travel<'a> {
 }
 
 /// The record of a command that is about to be sent.
-fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
+pub(super) fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
     Command {
         id,
         thread: seat.thread.id.clone(),
@@ -306,7 +307,7 @@ fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
         lease: seat.lease.clone(),
         session: Some(seat.session().id),
         instance: Some(seat.instance.clone()),
-        text: Bytes::from(text),
+        text: Bytes(seat.redact(text)),
         status: Status::Queued,
         ending: None,
         stdout_bytes: 0,
@@ -334,8 +335,17 @@ pub(super) fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(C
 
 /// The record of a command, from what its steward says of it.
 pub(super) fn conclude(row: &Command, seat: &Seat, info: &CommandInfo) -> Command {
-    let cwd = Bytes(seat.surroundings.stored(&info.cwd));
-    Command { instance: Some(seat.instance.clone()), cwd, ..with_info(row, info) }
+    let cwd = Bytes(seat.redact(&seat.surroundings.stored(&info.cwd)));
+    let mut info = info.clone();
+    if let Some(ending) = &mut info.ending {
+        for warning in &mut ending.warnings {
+            warning.message = seat.redact_text(std::mem::take(&mut warning.message));
+        }
+        if let Some(fault) = &mut ending.error {
+            fault.message = seat.redact_text(std::mem::take(&mut fault.message));
+        }
+    }
+    Command { instance: Some(seat.instance.clone()), cwd, ..with_info(row, &info) }
 }
 
 pub(super) fn with_info(row: &Command, info: &CommandInfo) -> Command {

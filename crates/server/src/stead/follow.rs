@@ -56,6 +56,15 @@ impl Stead {
     /// Follows a command from behind a place in its sequence; with `late` past its end, as long as something may still
     /// write.
     pub async fn follow(&self, id: &CommandId, after: u64, late: bool) -> Result<Follow, Error> {
+        self.begin(id, after, late, false).await
+    }
+
+    /// The same, but only what has happened so far.
+    pub async fn replay(&self, id: &CommandId, after: u64, late: bool) -> Result<Follow, Error> {
+        self.begin(id, after, late, true).await
+    }
+
+    async fn begin(&self, id: &CommandId, after: u64, late: bool, only_past: bool) -> Result<Follow, Error> {
         let command = row(&self.inner, id).await?;
         let (events, inbox) = mpsc::channel(AHEAD);
         let (opened, open) = oneshot::channel();
@@ -64,6 +73,7 @@ impl Stead {
             row: command.clone(),
             seen: after,
             late,
+            only_past,
             told_end: false,
             events,
             opened: Some(opened),
@@ -81,6 +91,8 @@ struct Tail {
     /// The last place that the reader has.
     seen: u64,
     late: bool,
+    /// Nothing that comes later is waited for.
+    only_past: bool,
     told_end: bool,
     events: mpsc::Sender<Result<CommandEvent, Error>>,
     /// Told once: whether there is something to follow.
@@ -130,6 +142,9 @@ impl Tail {
 
     /// Tells what the source that is there has. The outer error is the reader's leaving.
     async fn step(&mut self) -> Result<Result<Step, Error>, Left> {
+        if self.only_past {
+            return self.so_far().await;
+        }
         match self.inner.reader(&self.row.lease).await {
             Ok(Some(steward)) => match self.live(&steward).await? {
                 // It was never there, or it was another steward's.
@@ -190,6 +205,23 @@ impl Tail {
             Ok(command) => {
                 self.tell(CommandEvent::Ended { seq, command: Box::new(command) }).await?;
                 Ok(Ok(()))
+            }
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    /// What the journal has now. Where this machine can't read it, the steward has to be followed, and that ends with
+    /// the command.
+    async fn so_far(&mut self) -> Result<Result<Step, Error>, Left> {
+        match read(&self.inner, &self.row).await {
+            Ok(Some(past)) if past.info.evicted => Ok(Err(gone())),
+            Ok(Some(past)) => {
+                self.open();
+                Ok(self.replay(past).await?.map(|()| Step::Over))
+            }
+            Ok(None) => {
+                self.only_past = false;
+                Ok(Ok(Step::Again))
             }
             Err(error) => Ok(Err(error)),
         }

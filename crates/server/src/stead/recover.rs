@@ -5,7 +5,7 @@
 //! each lease with an instance ─► looked at
 //! each open command ─► found out about (see `watch`)
 //! each live session ─► its instance lives ─► kept (bound again at its next use) : closed, `server_restart`
-//! each lease without a terminal ─► a deletion that was cut short ─► finished
+//! each lease without a terminal ─► a deletion, fork or move that was cut short ─► removed, or left to who moved away
 //! ```
 
 use super::{Inner, watch};
@@ -60,8 +60,9 @@ pub(super) async fn run(inner: &Arc<Inner>) -> Result<Recovered, Error> {
     Ok(recovered)
 }
 
-/// A thread's row goes first when it is deleted; what is left without one was being deleted. One whose terminal's row is
-/// lost is not: its thread remembers it, and its files are wanted.
+/// A thread's row goes first when it is deleted, and comes last when it is copied or moved: a lease that is left without
+/// one was being removed or made. What a moved thread left behind loses its instance and files only. One whose terminal's
+/// row is lost is neither: its thread remembers it, and its files are wanted.
 async fn finish_deletions(inner: &Arc<Inner>) -> Result<(), Error> {
     let threads = inner.core.store.threads(None, &Page::all()).await?;
     let remembered: HashSet<_> = threads.into_iter().map(|thread| thread.lease).collect();

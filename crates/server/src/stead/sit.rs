@@ -148,6 +148,7 @@ async fn settle_in(inner: &Inner, seat: &Arc<Seat>, provider: &ProviderName) -> 
     // The steward may have seen commands that no server lived to hear of.
     let captured = seat.runtime.capture().await?;
     seat.acknowledge(captured.version);
+    super::env::deliver(inner, seat).await?;
     super::execute::init(inner, seat, provider).await
 }
 
@@ -171,7 +172,7 @@ async fn thread(inner: &Arc<Inner>, at: &Where) -> Result<Thread, Error> {
 
 /// The terminal of that name. The default one is made again, under the id that the thread remembers, if its row is lost;
 /// another must have been made by somebody.
-async fn terminal(inner: &Inner, thread: &Thread, name: &str) -> Result<Terminal, Error> {
+pub(super) async fn terminal(inner: &Inner, thread: &Thread, name: &str) -> Result<Terminal, Error> {
     let store = &inner.core.store;
     if let Some(terminal) = store.terminal_named(&thread.id, name).await? {
         return Ok(terminal);

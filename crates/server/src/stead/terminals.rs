@@ -57,7 +57,8 @@ impl Stead {
             seat.settle().await;
         }
         let terminal = self.inner.core.store.terminal_named(thread, name).await?;
-        terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: name.to_owned() })
+        let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: name.to_owned() })?;
+        self.shown(terminal).await
     }
 
     /// Another terminal for a thread, on the same lease.
@@ -72,6 +73,9 @@ impl Stead {
             let rule = "1-64 of `A-Z a-z 0-9 . _ -`, starting with a letter or digit";
             return Err(Error::Invalid(format!("`{name}` can't be the name of a terminal: {rule}")));
         }
+        // Its thread may be about to move to another lease.
+        let door = self.inner.door(thread);
+        let _inside = door.lock().await;
         let thread = self.thread(thread).await?;
         let core = &self.inner.core;
         let id = TerminalId::made_of(core.entropy());
@@ -109,7 +113,9 @@ impl Stead {
         if let Some(seat) = self.inner.seat(terminal) {
             seat.settle().await;
         }
-        Ok(self.inner.core.store.states(terminal).await?)
+        let mut states = self.inner.core.store.states(terminal).await?;
+        super::env::hide(&self.inner, terminal, &mut states).await?;
+        Ok(states)
     }
 
     /// Makes an earlier content the terminal's again, as a new version, in the live shell too.
@@ -152,10 +158,12 @@ async fn restore(inner: &Arc<Inner>, id: &TerminalId, version: u64) -> Result<Te
         }
         match store.replace_terminal(&before, &after).await {
             Ok(()) => {
-                if let Some(seat) = &seat {
-                    seat.acknowledge(after.version);
+                match &seat {
+                    Some(seat) => seat.acknowledge(after.version),
+                    // Asked for before, and so not on top of it. Where there is a shell it has had it.
+                    None => store.env_taken(id, store.env(id).await?.seq).await?,
                 }
-                return Ok(after);
+                return super::env::shown(inner, after).await;
             }
             Err(StoreError::Conflict { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -3,7 +3,7 @@
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::lease::{Force, LeaseError, Source};
-use crate::provider::in_time;
+use crate::provider::{Lasting, in_time};
 use crate::store::{Page, StoreError};
 use std::sync::{Arc, PoisonError};
 use stead_model::ids::{LeaseId, ProjectId, ProviderName, TerminalId, ThreadId};
@@ -17,6 +17,18 @@ use stead_model::word::{is_name, quote};
 
 /// How the workspace of a thread that stands alone is called; it goes with its lease.
 const OWN_WORKSPACE: &str = "w-";
+
+/// The workspace of a thread that stands alone.
+pub(super) fn own_workspace(lease: &LeaseId) -> String {
+    format!("{OWN_WORKSPACE}{lease}")
+}
+
+/// Whether a workspace is one thread's own. A project's is called by the project, whose id can begin in the same way,
+/// but ends in eight digits, not sixteen.
+pub(super) fn is_own(workspace: &str) -> bool {
+    let digits = workspace.strip_prefix(OWN_WORKSPACE).and_then(|lease| lease.strip_prefix("lease-"));
+    digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
 
 /// A thread to be made; whatever is absent is chosen.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +85,12 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
     {
         return Err(Error::NotFound { kind: "project", id: project.to_string() });
     }
+    // As long as we are inside nobody moves it to another lease.
+    let door = new.share_with.as_ref().map(|other| inner.door(other));
+    let _inside = match &door {
+        Some(door) => Some(door.lock().await),
+        None => None,
+    };
     let shared = match &new.share_with {
         Some(other) => {
             let other = core.store.thread(other).await?;
@@ -98,7 +116,7 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
     } else {
         let lease = LeaseId::made_of(core.entropy());
         // A thread that stands alone has a workspace of its own, which outlives any lease.
-        let workspace = new.project.as_ref().map_or_else(|| format!("{OWN_WORKSPACE}{lease}"), ToString::to_string);
+        let workspace = new.project.as_ref().map_or_else(|| own_workspace(&lease), ToString::to_string);
         (lease, workspace)
     };
     let thread = Thread {
@@ -153,12 +171,17 @@ async fn delete(inner: &Arc<Inner>, id: &ThreadId) -> Result<(), Error> {
         }
     }
     inner.ledger.flush().await;
+    let past = store.past_leases(id).await?;
     store.delete_thread(id).await?;
+    let mut left = Ok(());
+    for lease in past {
+        left = left.and(remove_lease(inner, &lease, "api").await);
+    }
     // Of those who share a lease and are deleted at once, each was not the only one before; the last one is now.
     if store.terminals_of_lease(&thread.lease).await?.is_empty() {
         remove_lease(inner, &thread.lease, "api").await?;
     }
-    Ok(())
+    left
 }
 
 /// Removes a lease that no terminal uses any more, with its files. What can't be removed now is remembered, and tried
@@ -181,14 +204,46 @@ async fn try_remove(inner: &Inner, id: &LeaseId, source: Source) -> Result<(), E
         Ok(_) | Err(LeaseError::NotFound(_)) => {}
         Err(error) => return Err(error.into()),
     }
-    let own = lease.workspace.starts_with(OWN_WORKSPACE).then_some(lease.workspace.as_str());
+    if !store.terminals_of_lease(id).await?.is_empty() {
+        // Somebody has come to it meanwhile; whoever wants an instance gets another.
+        return Ok(());
+    }
     let provider = inner.core.provider(&lease.provider)?;
+    // A thread that moved may have its files with it, where both providers see the same.
+    let own = is_own(&lease.workspace) && !store.is_workspace_used(&lease.workspace).await?;
+    let own = own.then_some(lease.workspace.as_str());
+    if store.mover(id).await?.is_some() {
+        // The thread is elsewhere, and what its commands wrote here is still its own.
+        if let Some(lasting) = own.and_then(|workspace| provider.lasting(workspace)) {
+            remove_files(lasting).await?;
+        }
+        return Ok(());
+    }
     in_time(provider.name(), "forget", provider.forget(id, own)).await?;
     match store.delete_lease(id).await {
         // Somebody has begun to share it meanwhile.
         Ok(()) | Err(StoreError::NotFound { .. } | StoreError::Conflict { .. }) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Removes the files of a workspace that nobody has any more; what isn't there is removed already.
+async fn remove_files(lasting: Lasting) -> Result<(), Error> {
+    let work = move || {
+        for dir in std::iter::once(&lasting.files).chain(&lasting.home) {
+            match std::fs::remove_dir_all(dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        // What held both, if nothing else is in it.
+        if let Some(above) = lasting.home.as_ref().and_then(|home| home.parent()) {
+            let _ = std::fs::remove_dir(above);
+        }
+        Ok(())
+    };
+    let removed = tokio::task::spawn_blocking(work).await.map_err(|error| Error::Io(error.to_string()))?;
+    removed.map_err(|error| Error::Io(format!("can't remove the files of a workspace: {error}")))
 }
 
 /// Destroys what a lease has; one that isn't there has nothing.
@@ -199,5 +254,19 @@ async fn destroy(inner: &Inner, lease: &LeaseId) -> Result<(), Error> {
     match inner.leases.destroy(lease, Force::Yes, Vec::new(), "api").await {
         Ok(_) | Err(LeaseError::NotFound(_)) => Ok(()),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_of_a_project_is_nobodys_own_whatever_it_is_called() {
+        assert!(is_own(&own_workspace(&LeaseId::made_of([7; 8]))));
+        for prefix in ["w", "w-lease", "w-lease-00000000", "app"] {
+            let project = Project::new(prefix, [1, 2, 3, 4], stead_model::clock::Timestamp(1)).unwrap();
+            assert!(!is_own(project.id.as_str()), "{}", project.id);
+        }
     }
 }

@@ -10,17 +10,19 @@
 
 mod layers;
 mod leases;
+mod tokens;
 mod work;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError};
+use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
 use crate::pace::Pace;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{
-    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId,
+    CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
 use stead_model::project::Project;
@@ -43,12 +45,15 @@ struct Tables {
     threads: BTreeMap<ThreadId, Thread>,
     terminals: BTreeMap<TerminalId, Terminal>,
     states: BTreeMap<TerminalId, BTreeMap<u64, KeptState>>,
+    envs: BTreeMap<TerminalId, TerminalEnv>,
     leases: BTreeMap<LeaseId, Lease>,
     events: BTreeMap<LeaseId, BTreeMap<u64, LeaseEvent>>,
     event_ids: BTreeMap<EventId, LeaseId>,
     instances: BTreeMap<InstanceId, Instance>,
     sessions: BTreeMap<SessionId, Session>,
     commands: BTreeMap<CommandId, Command>,
+    past_leases: BTreeMap<LeaseId, ThreadId>,
+    tokens: BTreeMap<TokenId, (Token, TokenHash)>,
 }
 
 impl MemoryStore {
@@ -123,6 +128,35 @@ impl Store for MemoryStore {
         self.with(|tables| tables.create_thread(thread, terminal, lease)).await
     }
 
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
+        self.with(|tables| tables.fork_thread(thread, terminals, envs)).await
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        self.with(|tables| tables.move_thread(before, after, terminals)).await
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        self.with(|tables| {
+            let past = tables.past_leases.iter().filter(|(_, mover)| *mover == thread);
+            Ok(past.map(|(lease, _)| lease.clone()).collect())
+        })
+        .await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        self.with(|tables| Ok(tables.past_leases.get(lease).cloned())).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        self.with(|tables| Ok(tables.threads.values().any(|thread| thread.workspace == workspace))).await
+    }
+
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
         self.with(|tables| Ok(tables.threads.get(id).cloned())).await
     }
@@ -185,6 +219,24 @@ impl Store for MemoryStore {
 
     async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>> {
         self.with(|tables| Ok(tables.state_at(terminal, version))).await
+    }
+
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv> {
+        self.with(|tables| Ok(tables.envs.get(terminal).cloned().unwrap_or_default())).await
+    }
+
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        self.with(|tables| tables.change_env(terminal, asked)).await
+    }
+
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()> {
+        self.with(|tables| {
+            if let Some(env) = tables.envs.get_mut(terminal).filter(|env| env.seq == seq) {
+                env.pending.clear();
+            }
+            Ok(())
+        })
+        .await
     }
 
     async fn put_lease(&self, lease: &Lease) -> Result<()> {
@@ -285,5 +337,29 @@ impl Store for MemoryStore {
 
     async fn open_commands(&self) -> Result<Vec<Command>> {
         self.with(|tables| Ok(tables.open_commands())).await
+    }
+
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()> {
+        self.with(|tables| tables.put_token(token, hash)).await
+    }
+
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>> {
+        self.with(|tables| Ok(tables.tokens.get(id).map(|(token, _)| token.clone()))).await
+    }
+
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>> {
+        self.with(|tables| Ok(tables.token_by_hash(hash))).await
+    }
+
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>> {
+        self.with(|tables| Ok(tables.tokens_at(page))).await
+    }
+
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        self.with(|tables| tables.touch_token(id, at)).await
+    }
+
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        self.with(|tables| tables.revoke_token(id, at)).await
     }
 }

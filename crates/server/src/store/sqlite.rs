@@ -10,6 +10,7 @@
 //! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
 
 mod commands;
+mod env;
 mod leases;
 mod open;
 mod projects;
@@ -18,15 +19,19 @@ mod schema;
 mod sessions;
 mod terminals;
 mod threads;
+mod tokens;
 
-use super::{InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError};
+use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
 use async_trait::async_trait;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{ConnectOptions, Connection, Sqlite, SqliteConnection, Transaction};
+use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
-use stead_model::ids::{CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId};
+use stead_model::ids::{
+    CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
+};
 use stead_model::lease::Lease;
 use stead_model::project::Project;
 use stead_model::session::Session;
@@ -181,6 +186,47 @@ impl Store for SqliteStore {
         })
     }
 
+    async fn fork_thread(
+        &self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
+        write!(self, |tx| {
+            threads::insert(&mut tx, thread).await?;
+            threads::refuse_if_removed(&mut tx, thread).await?;
+            for terminal in terminals {
+                terminals::insert(&mut tx, terminal).await?;
+            }
+            for (terminal, asked) in envs {
+                env::change(&mut tx, terminal, asked).await?;
+            }
+        })
+    }
+
+    async fn move_thread(&self, before: &Thread, after: &Thread, terminals: &[(Terminal, Terminal)]) -> Result<()> {
+        write!(self, |tx| {
+            threads::put_on(&mut tx, before, after).await?;
+            threads::refuse_if_removed(&mut tx, after).await?;
+            for (before, after) in terminals {
+                terminals::replace(&mut tx, before, after).await?;
+            }
+            threads::leave(&mut tx, before).await?;
+        })
+    }
+
+    async fn past_leases(&self, thread: &ThreadId) -> Result<Vec<LeaseId>> {
+        threads::past_leases(&self.readers, thread).await
+    }
+
+    async fn mover(&self, lease: &LeaseId) -> Result<Option<ThreadId>> {
+        threads::mover(&self.readers, lease).await
+    }
+
+    async fn is_workspace_used(&self, workspace: &str) -> Result<bool> {
+        threads::is_workspace_used(&self.readers, workspace).await
+    }
+
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>> {
         threads::get(&self.readers, id).await
     }
@@ -235,6 +281,18 @@ impl Store for SqliteStore {
 
     async fn state_at(&self, terminal: &TerminalId, version: u64) -> Result<Option<KeptState>> {
         terminals::state_at(&self.readers, terminal, version).await
+    }
+
+    async fn env(&self, terminal: &TerminalId) -> Result<TerminalEnv> {
+        env::get(&self.readers, terminal).await
+    }
+
+    async fn change_env(&self, terminal: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        write!(self, |tx| env::change(&mut tx, terminal, asked).await?)
+    }
+
+    async fn env_taken(&self, terminal: &TerminalId, seq: u64) -> Result<()> {
+        write!(self, |tx| env::taken(&mut tx, terminal, seq).await?)
     }
 
     async fn put_lease(&self, lease: &Lease) -> Result<()> {
@@ -333,6 +391,30 @@ impl Store for SqliteStore {
     async fn open_commands(&self) -> Result<Vec<Command>> {
         commands::open(&self.readers).await
     }
+
+    async fn put_token(&self, token: &Token, hash: &TokenHash) -> Result<()> {
+        write!(self, |tx| tokens::insert(&mut tx, token, hash).await?)
+    }
+
+    async fn token(&self, id: &TokenId) -> Result<Option<Token>> {
+        tokens::get(&self.readers, id).await
+    }
+
+    async fn token_by_hash(&self, hash: &TokenHash) -> Result<Option<(Token, TokenHash)>> {
+        tokens::by_hash(&self.readers, hash).await
+    }
+
+    async fn tokens(&self, page: &Page) -> Result<Vec<Token>> {
+        tokens::list(&self.readers, page).await
+    }
+
+    async fn touch_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        write!(self, |tx| tokens::touch(&mut tx, id, at).await?)
+    }
+
+    async fn revoke_token(&self, id: &TokenId, at: Timestamp) -> Result<()> {
+        write!(self, |tx| tokens::revoke(&mut tx, id, at).await?)
+    }
 }
 
 #[cfg(test)]
@@ -347,9 +429,19 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("stead.db")).await.unwrap();
         let mut plans = 0;
-        for (name, sql) in [ALL, projects::ALL, threads::ALL, terminals::ALL, leases::ALL, sessions::ALL, commands::ALL]
-            .into_iter()
-            .flatten()
+        for (name, sql) in [
+            ALL,
+            projects::ALL,
+            threads::ALL,
+            terminals::ALL,
+            leases::ALL,
+            sessions::ALL,
+            commands::ALL,
+            env::ALL,
+            tokens::ALL,
+        ]
+        .into_iter()
+        .flatten()
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
             let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();

@@ -126,6 +126,7 @@ impl Memory {
         let mut wrong = Vec::new();
         let mut sights: BTreeMap<TerminalId, Vec<Sight>> = BTreeMap::new();
         let mut unsure: Vec<(Place, Values)> = Vec::new();
+        let mut sets: Vec<(&TerminalId, Key, &String)> = Vec::new();
         for (op, answer, content) in step {
             match (op, answer) {
                 (Op::Run(_, text, _) | Op::Repeat(_, text, _), Answer::Ran(ran)) if counts(ran) => {
@@ -159,6 +160,12 @@ impl Memory {
                     let sight = Sight { command: None, version: after.version, values: found, own };
                     sights.entry(after.id.clone()).or_default().push(sight);
                 }
+                (Op::SetEnv(place, name, value), answer) => {
+                    unsure.push((place.clone(), Values::from([(*name, value.clone())])));
+                    if let Answer::Set(id) = answer {
+                        sets.push((id, *name, value));
+                    }
+                }
                 (Op::Restore(place, ..), _) => {
                     unsure.push((place.clone(), content.clone().unwrap_or_default()));
                 }
@@ -169,7 +176,16 @@ impl Memory {
             let maybe: Vec<&Values> =
                 unsure.iter().filter(|(place, _)| *place == known.place).map(|(_, values)| values).collect();
             let seen = sights.remove(id).unwrap_or_default();
+            // What was set and answered is so, unless somebody else wrote it at the same time.
+            let written = |key: Key| {
+                let own = seen.iter().filter(|sight| sight.own.contains(key)).count();
+                own + maybe.iter().filter(|values| values.contains_key(key)).count()
+            };
+            let set: Vec<_> = sets.iter().filter(|(set, key, _)| *set == id && written(key) == 1).collect();
             wrong.extend(known.follow(seen, &maybe).into_iter().map(|what| format!("{id}: {what}")));
+            for (_, key, value) in set {
+                known.may_be.insert(key, [(*value).clone()].into());
+            }
         }
         wrong
     }

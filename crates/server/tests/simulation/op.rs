@@ -4,10 +4,11 @@ use std::time::Duration;
 use stead_model::ids::{CommandId, InstanceId, SessionId, TerminalId, ThreadId};
 use stead_model::proto::Status;
 use stead_model::session::CloseReason;
+use stead_model::state::Bytes;
 use stead_model::terminal::Terminal;
 use stead_server::Error;
 use stead_server::lease::{AutoResume, Force};
-use stead_server::stead::{Execute, NewThread, Stead, Where};
+use stead_server::stead::{EnvChange, Execute, NewThread, Stead, Where};
 
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
@@ -24,6 +25,7 @@ pub(crate) enum Op {
     CreateTerminal(ThreadId),
     Close(ThreadId),
     Restore(Place, TerminalId, u64),
+    SetEnv(Place, &'static str, String),
     Reap,
     Look(ThreadId),
     Adopt(InstanceId),
@@ -64,6 +66,7 @@ pub(crate) enum Answer {
     Done,
     Ran(Ran),
     Restored(Box<Terminal>),
+    Set(TerminalId),
     Refused {
         code: &'static str,
         message: String,
@@ -114,6 +117,11 @@ impl Op {
             Self::Restore(_, terminal, version) => {
                 return Ok(Answer::Restored(Box::new(stead.restore(terminal, *version).await?)));
             }
+            Self::SetEnv(place, name, value) => {
+                let vars = [(Bytes::from(name), Some(Bytes::from(value)))].into();
+                let change = EnvChange { vars, ..EnvChange::default() };
+                return Ok(Answer::Set(stead.set_env(&place.thread, place.name, change).await?.id));
+            }
             Self::Reap => drop(stead.reap().await?),
             Self::Look(thread) => {
                 let lease = stead.thread(thread).await?.lease;
@@ -136,7 +144,8 @@ impl Op {
             | Self::Run(place, ..)
             | Self::Repeat(place, ..)
             | Self::Touch(place)
-            | Self::Restore(place, ..) => Some(place),
+            | Self::Restore(place, ..)
+            | Self::SetEnv(place, ..) => Some(place),
             _ => None,
         }
     }
@@ -173,6 +182,7 @@ impl Op {
             | Self::Resume(_)
             | Self::Create(..)
             | Self::CreateTerminal(_)
+            | Self::SetEnv(..)
             | Self::Look(_)
             | Self::Adopt(_) => false,
         }
@@ -199,7 +209,7 @@ impl Op {
             Self::Close(_) => &["terminal_busy"],
             Self::Restore(..) => &["terminal_busy", "not_found", "conflict"],
             Self::Adopt(_) => &["conflict", "not_found", "already_exists"],
-            Self::Remove(_) => &["not_found"],
+            Self::Remove(_) | Self::SetEnv(..) => &["not_found"],
         };
         codes.contains(&code)
     }

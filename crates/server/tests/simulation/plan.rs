@@ -111,7 +111,11 @@ impl Plan {
             79..=80 => Op::CreateTerminal(self.thread(world)),
             81..=83 => Op::Close(self.thread(world)),
             84..=87 => self.restore(world).await,
-            88..=91 => Op::Reap,
+            88 | 89 => {
+                let (place, name) = (self.place(world), self.dice.pick(&NAMES).unwrap());
+                Op::SetEnv(place, name, format!("e{}", self.fresh()))
+            }
+            90 | 91 => Op::Reap,
             92..=95 => Op::Look(self.thread(world)),
             _ => self.about_instances(world),
         }

@@ -316,7 +316,7 @@ impl Schedule {
                         self.wrong.push(format!("{op:?}, in peace: {ran:?}"));
                     }
                 }
-                Answer::Ran(_) | Answer::Done | Answer::Restored(_) | Answer::None => {}
+                Answer::Ran(_) | Answer::Done | Answer::Restored(_) | Answer::Set(_) | Answer::None => {}
             }
         }
     }
@@ -371,7 +371,7 @@ impl Schedule {
         let done = self.answers(asked, Kind::Stop).await;
         for (op, answer, _) in &done {
             let granted = match answer {
-                Answer::Done | Answer::Restored(_) => true,
+                Answer::Done | Answer::Restored(_) | Answer::Set(_) => true,
                 Answer::Ran(ran) => ran.status == Status::Exited && ran.warnings.is_empty(),
                 Answer::Refused { .. } | Answer::None => false,
             };

@@ -64,8 +64,8 @@ async fn an_empty_file_becomes_a_database() {
 
 #[tokio::test]
 async fn a_missing_column_is_named() {
-    let what = after("ALTER TABLE threads DROP COLUMN workspace").await;
-    assert_says(&what, &["`threads` has no column `workspace`", "restore a backup"]);
+    let what = after("ALTER TABLE threads DROP COLUMN provider").await;
+    assert_says(&what, &["`threads` has no column `provider`", "restore a backup"]);
 }
 
 #[tokio::test]

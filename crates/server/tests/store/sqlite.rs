@@ -127,8 +127,9 @@ async fn the_schema_refuses_what_the_model_has_no_word_for() {
     }
     let tables = sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name");
     let tables: Vec<String> = tables.fetch_all(&mut raw).await.unwrap().iter().map(|row| row.get("name")).collect();
-    let ours = ["_sqlx_migrations", "commands", "instances", "lease_events", "leases", "meta", "projects"];
-    assert_eq!(tables, [&ours[..], &["sessions", "terminal_states", "terminals", "threads"]].concat());
+    let ours = ["_sqlx_migrations", "commands", "instances", "lease_events", "leases", "meta", "past_leases"];
+    let more = ["projects", "sessions", "terminal_env", "terminal_secrets", "terminal_states", "terminals", "threads"];
+    assert_eq!(tables, [&ours[..], &more[..], &["tokens"]].concat());
 }
 
 /// The same path through the type itself, as the server will use it.

@@ -99,7 +99,9 @@ fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Resu
                     | Record::Spawned(_)
                     | Record::Accepted(_)
                     | Record::Cancelling(_)
-                    | Record::Evicted(_) => {}
+                    | Record::Evicted(_)
+                    | Record::Env(_)
+                    | Record::EnvApplied(_) => {}
                 }
             }
             if ours || matches!(record, Record::Head(_)) {

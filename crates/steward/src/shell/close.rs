@@ -37,6 +37,7 @@ impl Shell {
     pub(crate) fn put_state(&mut self, host: &mut Host, set: &SetState) -> Result<(), Fault> {
         let state: ShellState = minicbor::decode(&set.state)
             .map_err(|_| Fault::new(FaultCode::Invalid, "the state to be set can't be read"))?;
+        let state = self.without_secrets(state);
         if set.version <= self.mark.version {
             let message = format!("the shell is at version {} already", self.mark.version);
             return Err(Fault::new(FaultCode::Conflict, message));
@@ -45,7 +46,9 @@ impl Shell {
         let cwd = if state.cwd.is_empty() { self.open.cwd.clone() } else { state.cwd.clone() };
         let mark =
             StateMark { version: set.version, stored: set.version, cwd, oldpwd: state.oldpwd.clone(), last_status: 0 };
-        self.journal.store_state(set.version, &set.state).map_err(|error| journal_fault(&error))?;
+        self.journal
+            .store_state(set.version, &minicbor::to_vec(&state).unwrap_or_default())
+            .map_err(|error| journal_fault(&error))?;
         let before = std::mem::replace(&mut self.mark, mark);
         // A head says it all; wherever in the log it stands, it holds from there on.
         if let Err(error) = self.journal.append(&[&self.head()], Need::WithReserve) {
@@ -54,11 +57,13 @@ impl Shell {
         }
         self.obsolete.push(before.stored);
         self.set_state(state);
+        host.prompts.insert(self.key);
         Ok(())
     }
 
     /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.
     pub(crate) fn stop(&mut self, host: &mut Host) -> Result<(), Fault> {
+        self.close_terminal(host);
         if let Some(live) = &self.live {
             let session = live.pid;
             self.condemn();
@@ -71,6 +76,7 @@ impl Shell {
         if let Some(mut running) = self.running.take() {
             self.close_input(host, &mut running);
         }
+        self.forget_secrets(host);
         match fs::remove_dir_all(&self.run) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(super::io_fault("can't remove the run directory", &error));
@@ -83,7 +89,7 @@ impl Shell {
 
 /// Kills every process of a session. What was forking while we looked is found the next time; what has been killed
 /// forks no more, so this ends. The bound is for a kernel that won't let a process go (a dead network disk).
-fn end_session(session: i32) {
+pub(super) fn end_session(session: i32) {
     for _ in 0..1000 {
         let left: Vec<_> = proc::of_session(session).into_iter().filter(|stat| stat.state != b'Z').collect();
         if left.is_empty() {

@@ -8,13 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use stead_model::effect::Effect;
-use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, Status, Warning};
+use stead_model::proto::{CancelReason, Ending, Event, Fault, FaultCode, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
 use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
 
-use super::pair::{Emptied, Upto};
+use super::pair::{Emptied, NO_PAIR, Upto};
 
 /// How the shell came to be without its command.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Shell {
 
     pub(super) fn finish_as(&mut self, host: &mut Host, left: &Left) {
         let Some(pair) = self.running.as_ref().map(|running| running.pair) else { return };
-        let emptied = match self.empty_pair(host, pair, Upto::Present) {
+        let emptied = match self.empty_streams(host, pair) {
             Ok(Emptied::Stalled) | Err(JournalError::NoSpace) => return self.finish_later(host),
             Ok(emptied) => emptied,
             Err(error) => {
@@ -67,11 +67,15 @@ impl Shell {
             self.running = Some(running);
             return self.finish_later(host);
         }
+        self.wipe();
         if ending.streams_open {
             // More may lie there already, too late to be the command's own.
             host.unread.insert((self.key, pair));
         } else {
             self.release_pair(host, pair);
+        }
+        if pair == NO_PAIR {
+            self.take_typed_ahead();
         }
         let wrote = self.commands.get(&running.number).is_some_and(|entry| entry.bytes != [0, 0]);
         let changed = running.effect == Effect::Unknown || running.cancel.is_some();
@@ -80,6 +84,15 @@ impl Shell {
             host.chores.insert(self.key);
         }
         self.start_next(host);
+    }
+
+    /// Takes all that the command wrote.
+    fn empty_streams(&mut self, host: &mut Host, pair: u64) -> Result<Emptied, JournalError> {
+        if pair != NO_PAIR {
+            return self.empty_pair(host, pair, Upto::Present);
+        }
+        // What its background children write later is seen on the screen, and is no command's.
+        Ok(if self.empty_terminal(host) { Emptied::Closed } else { Emptied::Stalled })
     }
 
     fn settle(&mut self, running: &Running, left: &Left) -> (Ending, StateMark) {
@@ -97,7 +110,7 @@ impl Shell {
     fn capture_state(&mut self, running: &Running, left: &Left, ending: &mut Ending) -> StateMark {
         let mut mark = StateMark { version: self.mark.version + 1, ..self.mark.clone() };
         let before = self.state.clone();
-        let mut after = None;
+        let (mut after, mut captured) = (None, true);
         match left {
             Left::Shell(report) => {
                 mark.last_status = report.status;
@@ -120,6 +133,7 @@ impl Shell {
                         mark.oldpwd.clone_from(&report.oldpwd);
                     }
                 }
+                captured = after.is_some();
                 after = Some(after.unwrap_or_else(|| before.clone()));
             }
             Left::Mute => {
@@ -137,6 +151,7 @@ impl Shell {
                 // An `errexit` that ended the shell would end the next one too, at its first failing command.
                 after.options.remove("errexit");
             }
+            self.keep_env(&mut after, captured, ending);
             self.adopt_state(after, &mut mark, ending);
         }
         ending.state_changed |= mark.cwd != before.cwd || mark.oldpwd != before.oldpwd;
@@ -180,7 +195,7 @@ impl Shell {
     /// either, and is replaced.
     fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
         let baseline = self.baseline.as_ref()?;
-        let dump = fs::read(self.run.join(file));
+        let dump = fs::read(self.place(file));
         if dump.as_ref().is_ok_and(|dump| is_unused(dump)) && !self.is_disk_full() {
             ending.shell_replaced = true;
             let message =
@@ -190,7 +205,7 @@ impl Shell {
             return None;
         }
         let ours = self.lines().exit_trap();
-        let debug = fs::read(self.run.join("t")).unwrap_or_default();
+        let debug = fs::read(self.place("t")).unwrap_or_default();
         let capture = dump.map_err(|error| error.to_string()).and_then(|dump| {
             let capture = Capture::parse(self.dialect, &dump, ours.as_bytes());
             capture.and_then(|capture| capture.with_debug_trap(&debug)).map_err(|error| error.to_string())
@@ -217,15 +232,24 @@ impl Shell {
         ending: Ending,
         mark: StateMark,
     ) -> Result<(), JournalError> {
+        let ending = self.ending_as_written(ending);
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
-        let drained = !ending.streams_open;
+        let (drained, version) = (!ending.streams_open, mark.version);
         let record = Record::Ended(Box::new(Ended { number, seq, at: now(), ending, state: mark }));
         let at = self.journal.append(&[&record], Need::Last)?;
         entry.last_seq = seq;
         entry.ended = Some(at);
         entry.exec = None;
         entry.drained = drained;
+        if entry.masked.take().is_some() {
+            host.link.unpark(&self.parked(&format!("text:{number}")));
+        }
+        if self.tty.line == Some(number) {
+            self.tty.line = None;
+        }
+        self.tell_people(host, &Event::Advanced(version));
+        host.prompts.insert(self.key);
         host.news.insert(self.key);
         Ok(())
     }
@@ -309,6 +333,9 @@ impl Shell {
             }
         } else if was_ready && !condemned {
             self.warn("shell_restarted", "the shell died between two commands and was started again with its state");
+        }
+        if was_ready && !condemned {
+            self.tell_of_death(host, status);
         }
         self.release(host);
         self.respawn(host);

@@ -43,9 +43,9 @@ impl Input {
 
 impl Shell {
     pub(super) fn make_input(&mut self, host: &mut Host, number: u64, stdin: &Stdin) -> io::Result<Option<Input>> {
-        let path = self.run.join(format!("i.{number}"));
+        let path = self.place(&format!("i.{number}"));
         let pipe = match stdin {
-            Stdin::Empty => return Ok(None),
+            Stdin::Empty | Stdin::Terminal => return Ok(None),
             Stdin::Bytes(bytes) => {
                 super::spawn::write_private(&path, bytes)?;
                 None
@@ -63,10 +63,10 @@ impl Shell {
 
     /// The input of a command that a new steward found running.
     pub(super) fn adopt_input(&self, number: u64, stdin: &Stdin, pipe: Option<OwnedFd>) -> Option<Input> {
-        if *stdin == Stdin::Empty {
+        if matches!(stdin, Stdin::Empty | Stdin::Terminal) {
             return None;
         }
-        let path = self.run.join(format!("i.{number}"));
+        let path = self.place(&format!("i.{number}"));
         Some(Input { path, pipe: pipe.map(File::from), waiting: VecDeque::new(), watched: false })
     }
 

@@ -39,6 +39,8 @@ struct Past {
     started: BTreeMap<u64, Started>,
     cancelling: BTreeMap<u64, Cancelling>,
     next_number: u64,
+    env: super::env::Past,
+    masked: BTreeSet<u64>,
 }
 
 impl Past {
@@ -53,6 +55,7 @@ impl Past {
             Record::Spawning(incarnation) => {
                 self.incarnation = incarnation;
                 self.spawned = None;
+                self.env.spawning();
             }
             Record::Spawned(spawned) => {
                 self.incarnation = spawned.incarnation;
@@ -60,6 +63,9 @@ impl Past {
             }
             Record::Accepted(accepted) => {
                 self.next_number = self.next_number.max(accepted.number + 1);
+                if accepted.masked == Some(true) {
+                    self.masked.insert(accepted.number);
+                }
                 self.commands.insert(accepted.number, Entry::new(*accepted, at));
             }
             Record::Started(started) => {
@@ -82,6 +88,7 @@ impl Past {
             }
             Record::Ended(ended) => {
                 self.mark = ended.state;
+                self.masked.remove(&ended.number);
                 self.cancelling.remove(&ended.number);
                 if let Some(entry) = self.commands.get_mut(&ended.number) {
                     entry.ended = Some(at);
@@ -104,6 +111,11 @@ impl Past {
                     entry.evicted = true;
                 }
             }
+            Record::Env(env) => {
+                self.mark = env.state.clone();
+                self.env.asked(*env);
+            }
+            Record::EnvApplied(version) => self.env.applied(version),
         }
     }
 }
@@ -136,6 +148,13 @@ impl Shell {
         }
         shell.next_pair = shell.pairs_ever(&past.started) + 1;
         let mut ours = shell.take_parked(store);
+        shell.recover_env(host, std::mem::take(&mut past.env), ours.remove("sec"))?;
+        for number in &past.masked {
+            shell.unmask(*number, ours.remove(&format!("text:{number}")));
+        }
+        let names = ["tb", "ppty", "pctl", "plin"];
+        let mut of_terminal: Store =
+            names.iter().filter_map(|name| Some(((*name).to_owned(), ours.remove(*name)?))).collect();
         shell.adopt_pairs(host, &mut ours, &past.started);
         match (ours.remove("ctl"), ours.remove("rep"), ours.remove("pty"), past.spawned.clone()) {
             (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
@@ -145,6 +164,7 @@ impl Shell {
             (_, _, _, None) if running.is_none() && shell.queue.is_empty() => {}
             _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
         }
+        shell.adopt_terminal(host, &mut of_terminal);
         shell.sweep_run_directory();
         Ok(Some(shell))
     }
@@ -344,7 +364,7 @@ impl Shell {
         }
         for report in heard {
             match report.token {
-                Token::BaselineReady | Token::Ready | Token::Answer(_) => {}
+                Token::BaselineReady | Token::Ready | Token::Answer(_) | Token::EnvApplied(_) => {}
                 Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
                     self.heard(host, report);
                 }

@@ -89,6 +89,7 @@ impl Shell {
                 }
             }
             Token::Answer(query) => self.answered(host, query, report),
+            Token::EnvApplied(number) => self.env_applied(host, number),
         }
     }
 

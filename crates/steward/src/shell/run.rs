@@ -1,5 +1,6 @@
 //! From a request to a line in the control FIFO.
 
+use super::pair::NO_PAIR;
 use super::{Entry, Live, Running, Shell, Stage, io_fault, journal_fault, watch};
 use crate::host::{Host, What, now, uptime};
 use crate::journal::Need;
@@ -29,23 +30,34 @@ impl Shell {
         if self.queue.len() >= MAX_QUEUE {
             return Err(Fault::new(FaultCode::LimitReached, format!("{MAX_QUEUE} commands are waiting already")));
         }
-        if self.journal.is_full() {
-            self.journal.begin_segment(&self.head()).map_err(|error| journal_fault(&error))?;
-            self.note_live(host)?;
-        }
+        self.roll(host)?;
         if self.live.is_none() && idle {
             self.spawn(host)?;
         }
         let number = self.next_number;
-        let record = Record::Accepted(Box::new(Accepted { number, at: now(), exec }));
+        let written = self.as_written(&exec);
+        let masked = if written == exec { None } else { Some(self.mask(host, number, &exec)?) };
+        let accepted = Accepted { number, at: now(), exec: written, masked: masked.is_some().then_some(true) };
+        let record = Record::Accepted(Box::new(accepted));
         let first = self.journal.append(&[&record], Need::WithReserve).map_err(|error| journal_fault(&error))?;
         if let Record::Accepted(accepted) = record {
-            self.commands.insert(number, Entry::new(*accepted, first));
+            let entry = Entry { masked, ..Entry::new(Accepted { exec, ..*accepted }, first) };
+            self.commands.insert(number, entry);
         }
         self.next_number += 1;
         self.queue.push_back(number);
         self.start_next(host);
         Ok(number)
+    }
+
+    /// Begins a new log file if the one there is full.
+    pub(super) fn roll(&mut self, host: &Host) -> Result<(), Fault> {
+        if self.journal.is_full() {
+            self.journal.begin_segment(&self.head()).map_err(|error| journal_fault(&error))?;
+            self.note_live(host)?;
+            self.note_env_again().map_err(|error| journal_fault(&error))?;
+        }
+        Ok(())
     }
 
     /// A new log file must know the process too.
@@ -59,6 +71,9 @@ impl Shell {
     /// Gives the next command to the shell, if it is free and there is one.
     pub(super) fn start_next(&mut self, host: &mut Host) {
         while self.running.is_none() && self.live.as_ref().is_some_and(Live::can_take) {
+            if self.env_first(host) {
+                return;
+            }
             let Some(number) = self.queue.pop_front() else { return };
             if let Err(fault) = self.start(host, number) {
                 let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
@@ -76,7 +91,13 @@ impl Shell {
         }
         let overlay = self.overlay(&exec)?;
         let effect = self.effect(&exec, &overlay);
-        let pair = self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?;
+        let pair = if exec.stdin == Stdin::Terminal {
+            // What is there already is not this command's.
+            self.empty_terminal(host);
+            NO_PAIR
+        } else {
+            self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
+        };
         let prepared = self.prepare(host, number, &exec, &overlay, effect);
         let input = match prepared {
             Ok(input) => input,
@@ -143,7 +164,7 @@ impl Shell {
         }
         if !overlay.is_empty() {
             let lines = self.lines();
-            super::spawn::write_private(&self.run.join("w"), &lines.overlay_script(number, overlay))?;
+            super::spawn::write_private(&self.place("w"), &lines.overlay_script(number, overlay))?;
             super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
         }
         if let Some(live) = &mut self.live {
@@ -168,7 +189,11 @@ impl Shell {
         let trigger = Trigger {
             number: running.number,
             pair: running.pair,
-            input: if exec.stdin == Stdin::Empty { Input::Empty } else { Input::Given },
+            input: match exec.stdin {
+                Stdin::Empty => Input::Empty,
+                Stdin::Bytes(_) | Stdin::Open => Input::Given,
+                Stdin::Terminal => Input::Terminal,
+            },
             last_status: self.mark.last_status,
             overlay: !running.overlay.is_empty(),
             capture: running.effect == Effect::Unknown,

@@ -17,10 +17,6 @@ use stead_model::state::restore::{self, Extent};
 use stead_term::poll::Interest;
 use stead_term::{fifo, proc, pty, spawn};
 
-/// A terminal nobody looks at still has a size; programs ask for it.
-const COLUMNS: u16 = 80;
-const ROWS: u16 = 24;
-
 /// Shells in a row that may die before they are ready, until queued commands are told that none can be had.
 const MOST_STILLBORN: u32 = 3;
 
@@ -34,6 +30,7 @@ impl Shell {
         match self.start_process(host) {
             Ok(live) => {
                 self.live = Some(live);
+                self.env_of_new_process();
                 Ok(())
             }
             Err(error) => Err(Fault {
@@ -45,6 +42,7 @@ impl Shell {
 
     fn start_process(&mut self, host: &mut Host) -> io::Result<Live> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.run)?;
+        self.choose_privacy(host, self.has_secrets())?;
         let lines = self.lines();
         let cwd = nearest_directory(&self.mark.cwd);
         self.write_scripts(&lines, cwd.as_os_str().as_bytes())?;
@@ -55,7 +53,7 @@ impl Shell {
         let control = fifo::open_both(&control_path)?;
         let replies = fifo::open_both(&reply_path)?;
         let stdin = fifo::open_input(&control_path)?;
-        let pty = pty::open(COLUMNS, ROWS).map_err(|error| {
+        let pty = pty::open(self.tty.size.columns, self.tty.size.rows).map_err(|error| {
             let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
             io::Error::new(error.kind(), message)
         })?;
@@ -76,6 +74,8 @@ impl Shell {
             open_files: host.open_files,
             stdin,
             terminal: pty.user,
+            // Where it would show its own prompts.
+            stderr: OwnedFd::from(File::options().write(true).open("/dev/null")?),
         };
         let pid = spawn::detached(spawn)?;
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
@@ -99,7 +99,7 @@ impl Shell {
         terminal: OwnedFd,
     ) -> io::Result<Live> {
         let reply_log = open_kept(&self.run.join(format!("replies.{}", self.incarnation)))?;
-        let text = open_kept(&self.run.join("c"))?;
+        let text = open_kept(&self.place("c"))?;
         let process = proc::pidfd(pid)?;
         host.poller.add(&replies, Source::Replies(self.key).token(), Interest::Read)?;
         host.poller.add(&terminal, Source::Terminal(self.key).token(), Interest::Read)?;
@@ -117,7 +117,7 @@ impl Shell {
             reply_length: reply_log.metadata()?.len(),
             reply_log,
             reports: Reports::default(),
-            dump: open_kept(&self.run.join("st"))?,
+            dump: open_kept(&self.place("st"))?,
             text_length: text.metadata()?.len(),
             text,
             ready: false,
@@ -129,7 +129,11 @@ impl Shell {
     }
 
     pub(super) fn lines(&self) -> Lines {
-        Lines::new(self.dialect, &self.run.to_string_lossy(), self.incarnation)
+        let lines = Lines::new(self.dialect, &self.run.to_string_lossy(), self.incarnation);
+        match self.private() {
+            Some(private) => lines.hidden_in(&private.to_string_lossy()),
+            None => lines,
+        }
     }
 
     fn write_scripts(&self, lines: &Lines, start: &[u8]) -> io::Result<()> {
@@ -144,7 +148,7 @@ impl Shell {
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["base", "st", "xt", "t"] {
-            write_private(&self.run.join(dump), b"")?;
+            write_private(&self.place(dump), b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
     }
@@ -157,6 +161,7 @@ impl Shell {
     /// Lets go of the process, or what is left of it.
     pub(super) fn release(&mut self, host: &mut Host) {
         let Some(live) = self.live.take() else { return };
+        self.env.without_process();
         let _ = host.poller.remove(&live.replies);
         let _ = host.poller.remove(&live.terminal);
         if let Some(process) = live.process.as_ref().filter(|_| !live.gone) {
@@ -232,7 +237,7 @@ fn nearest_directory(wanted: &[u8]) -> PathBuf {
     wanted.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/")).to_owned()
 }
 
-fn open_kept(path: &Path) -> io::Result<File> {
+pub(crate) fn open_kept(path: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 

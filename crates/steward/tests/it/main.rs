@@ -9,11 +9,16 @@
 )]
 
 mod basics;
+mod env;
 mod hard_cases;
 mod hygiene;
 mod input;
 mod isolation;
 mod overlays;
+mod people;
+mod person;
 mod queue;
 mod rest;
 mod rig;
+mod screens;
+mod secrets;

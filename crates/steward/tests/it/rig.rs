@@ -7,9 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use stead_model::env::Secret;
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, ShellId};
-use stead_model::proto::{CommandInfo, Ending, Exec, OpenShell, Program, Reply, Request, ShellInfo, StoredState};
+use stead_model::proto::{
+    CommandInfo, Ending, Exec, ListCommands, OpenShell, Program, Reply, Request, SetEnv, SetSecret, ShellInfo,
+    StoredState,
+};
 use stead_model::state::{Bytes, ShellState};
 use stead_steward::client::{Client, ClientError, Outcome, Told};
 use stead_steward::dir::Dir;
@@ -139,6 +143,24 @@ pub(crate) fn open_shell(name: &str, program: Program, cwd: &Path) -> OpenShell 
     }
 }
 
+/// Kills the steward and its keeper at once, and starts another pair.
+pub(crate) fn kill_both(rig: &Rig) {
+    let both = [rig.keeper_pid(), rig.steward_pid()];
+    // Stopped first, so that neither can replace the other.
+    for pid in both {
+        stead_term::proc::signal(pid, rustix::process::Signal::STOP);
+    }
+    both.into_iter().for_each(kill);
+    rig.start();
+}
+
+/// Kills the steward and waits for the next.
+pub(crate) fn kill_steward(rig: &Rig) {
+    let steward = rig.steward_pid();
+    kill(steward);
+    wait_for("another steward", || (rig.steward_pid() != steward).then_some(()));
+}
+
 /// A command id that nobody has used.
 pub(crate) fn fresh_id() -> CommandId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -226,13 +248,50 @@ impl TestShell {
         }
     }
 
+    /// Its commands, newest first.
+    pub(crate) fn commands(&mut self) -> Vec<CommandInfo> {
+        let list = ListCommands { shell: self.id.clone(), limit: 100, before: None };
+        match self.client.request(&Request::Commands(list)).unwrap() {
+            Reply::Commands(list) => list,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) fn pid(&mut self) -> i32 {
         wait_for("a live shell", || self.info().pid)
+    }
+
+    /// Kills the shell's process and waits for the next.
+    pub(crate) fn kill(&mut self) {
+        let pid = self.pid();
+        kill(pid);
+        wait_for("another process", || self.info().pid.filter(|now| *now != pid));
     }
 
     pub(crate) fn stored(&mut self) -> StoredState {
         match self.client.request(&Request::State(self.id.clone())).unwrap() {
             Reply::State(state) => state,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Sets variables, or unsets them, under a number of their own.
+    #[track_caller]
+    pub(crate) fn set_env(&mut self, seq: u64, vars: &[(&str, Option<&str>)]) -> ShellState {
+        let vars = vars.iter().map(|(name, value)| (Bytes::from(name), value.map(Bytes::from))).collect();
+        self.put_env(SetEnv { shell: self.id.clone(), seq, vars, secrets: Vec::new() }).unwrap()
+    }
+
+    #[track_caller]
+    pub(crate) fn set_secret(&mut self, name: &str, revision: u64, value: Option<&str>) -> ShellState {
+        let secret = SetSecret { name: Bytes::from(name), revision, value: value.map(Secret::new) };
+        let seq = self.info().env.unwrap().seq;
+        self.put_env(SetEnv { shell: self.id.clone(), seq, vars: Vec::new(), secrets: vec![secret] }).unwrap()
+    }
+
+    pub(crate) fn put_env(&mut self, set: SetEnv) -> Result<ShellState, ClientError> {
+        match self.client.request(&Request::SetEnv(Box::new(set)))? {
+            Reply::State(stored) => Ok(minicbor::decode(&stored.state).unwrap()),
             other => panic!("{other:?}"),
         }
     }

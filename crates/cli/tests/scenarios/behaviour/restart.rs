@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// Directory, provider and play of the server to be killed, separated by line ends.
 const PART: &str = "STEAD_SCENARIO_PART";
 
-fn play(dir: &Path, provider: &str, play: &str) -> Child {
+pub(super) fn play(dir: &Path, provider: &str, play: &str) -> Child {
     let test = "behaviour::restart::the_server_that_is_killed";
     Command::new(std::env::current_exe().unwrap())
         .args(["--ignored", "--exact", test, "--nocapture"])
@@ -32,7 +32,7 @@ fn play(dir: &Path, provider: &str, play: &str) -> Child {
         .unwrap()
 }
 
-fn kill(mut child: Child) {
+pub(super) fn kill(mut child: Child) {
     stead_term::proc::signal(i32::try_from(child.id()).unwrap(), Signal::KILL);
     child.wait().unwrap();
 }
@@ -55,6 +55,12 @@ async fn the_server_that_is_killed() {
             stead.get_sandbox(Where::thread(thread("t"))).await.unwrap();
         }
     }
+    if play == "forks" {
+        super::forks::fork_for_ever(dir, &stead, &sandbox).await;
+    }
+    if play == "moves" {
+        super::moves::move_for_ever(dir, &stead, &sandbox).await;
+    }
     if let Some(first) = play.strip_prefix("churn ") {
         for number in first.parse::<u64>().unwrap().. {
             let text = format!("echo {number} >>ran; echo out {number}; export N={number}");
@@ -73,8 +79,13 @@ async fn the_server_that_is_killed() {
     panic!("it was to be killed, and heard {ran:?}");
 }
 
+/// How far the server had come that was killed.
+pub(super) fn acknowledged(dir: &Path) -> Option<u64> {
+    std::fs::read_to_string(dir.join("acknowledged")).ok()?.parse().ok()
+}
+
 /// Tells the test that this one was answered; whole, whenever we are killed.
-fn acknowledge(dir: &Path, number: u64) {
+pub(super) fn acknowledge(dir: &Path, number: u64) {
     std::fs::write(dir.join("acknowledging"), number.to_string()).unwrap();
     std::fs::rename(dir.join("acknowledging"), dir.join("acknowledged")).unwrap();
 }
@@ -227,10 +238,10 @@ async fn a_command_asleep_at_the_start_is_followed_after_it_is_woken(provider: &
 }
 
 /// Numbers that look random and are the same each time.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
     }

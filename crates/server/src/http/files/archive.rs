@@ -1,7 +1,7 @@
 //! Directories as tar archives.
 
 use super::super::App;
-use super::super::body::Named;
+use super::super::access::OfThread;
 use super::super::problem::{Answer, ErrorBody};
 use super::query::{At, Nothing};
 use super::view::UnpackedView;
@@ -12,7 +12,6 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use stead_model::ids::ThreadId;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -30,7 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<App> {
         (status = 400, body = ErrorBody), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody)
     )
 )]
-async fn pack(State(stead): State<Stead>, Named(id): Named<ThreadId>, at: At<Nothing>) -> Answer<Response> {
+async fn pack(State(stead): State<Stead>, OfThread(id): OfThread, at: At<Nothing>) -> Answer<Response> {
     let packed = stead.files(&id).await?.pack(at.path_or_workspace()).await?;
     let pieces = futures_util::stream::unfold(packed, |mut packed| async move {
         let piece = packed.next().await?;
@@ -57,7 +56,7 @@ async fn pack(State(stead): State<Stead>, Named(id): Named<ThreadId>, at: At<Not
 )]
 async fn unpack(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     at: At<Nothing>,
     body: Body,
 ) -> Answer<axum::Json<UnpackedView>> {

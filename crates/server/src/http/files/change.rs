@@ -1,7 +1,8 @@
 //! Changing what there is: mkdir, move, edit.
 
 use super::super::App;
-use super::super::body::{Json, Named};
+use super::super::access::OfThread;
+use super::super::body::Json;
 use super::super::problem::{Answer, ErrorBody};
 use super::view::FileView;
 use crate::files::{Edit, Overwrite};
@@ -9,7 +10,6 @@ use crate::stead::Stead;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
-use stead_model::ids::ThreadId;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -35,7 +35,7 @@ struct Mkdir {
 )]
 async fn mkdir(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<Mkdir>,
 ) -> Answer<(StatusCode, axum::Json<FileView>)> {
     let files = stead.files(&id).await?;
@@ -66,7 +66,7 @@ struct Move {
 )]
 async fn rename(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<Move>,
 ) -> Answer<axum::Json<FileView>> {
     let overwrite = if body.overwrite { Overwrite::Yes } else { Overwrite::No };
@@ -108,7 +108,7 @@ struct EditedView {
 )]
 async fn edit(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     Json(body): Json<EditBody>,
 ) -> Answer<axum::Json<EditedView>> {
     let edit = Edit { old: body.old, new: body.new, count: body.count };

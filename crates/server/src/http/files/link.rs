@@ -1,6 +1,7 @@
 //! Links with which a browser fetches a file, for a while and without a token.
 
 use super::super::App;
+use super::super::access::ReadsThread;
 use super::super::body::{Json, Named};
 use super::super::problem::{Answer, ErrorBody, Problem};
 use super::query::At;
@@ -54,7 +55,7 @@ struct LinkView {
 )]
 async fn link(
     State(app): State<App>,
-    Named(id): Named<ThreadId>,
+    ReadsThread(id): ReadsThread,
     Json(body): Json<LinkBody>,
 ) -> Answer<axum::Json<LinkView>> {
     if !(1..=LONGEST).contains(&body.expires_in_s) {

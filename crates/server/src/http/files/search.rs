@@ -1,7 +1,8 @@
 //! Looking around: list, stat, glob, grep.
 
 use super::super::App;
-use super::super::body::{Json, Named};
+use super::super::access::{OfThread, ReadsThread};
+use super::super::body::Json;
 use super::super::problem::{Answer, ErrorBody};
 use super::super::view::List;
 use super::query::{At, Nothing, cursor, page};
@@ -10,7 +11,6 @@ use crate::files::{Grep, Listed};
 use crate::stead::Stead;
 use axum::extract::State;
 use serde::Deserialize;
-use stead_model::ids::ThreadId;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -44,7 +44,7 @@ fn shown(listed: Listed) -> axum::Json<List<FileView>> {
 )]
 async fn list(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    OfThread(id): OfThread,
     at: At<HowList>,
 ) -> Answer<axum::Json<List<FileView>>> {
     let page = page(at.rest.limit, at.rest.cursor.as_deref())?;
@@ -57,7 +57,7 @@ async fn list(
     get, path = "/api/threads/{id}/files/stat", tag = "files", params(("id" = String, Path), ("path" = String, Query)),
     responses((status = 200, body = FileView), (status = 400, body = ErrorBody), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn stat(State(stead): State<Stead>, Named(id): Named<ThreadId>, at: At<Nothing>) -> Answer<axum::Json<FileView>> {
+async fn stat(State(stead): State<Stead>, OfThread(id): OfThread, at: At<Nothing>) -> Answer<axum::Json<FileView>> {
     Ok(axum::Json(stead.files(&id).await?.stat(at.path()?).await?.into()))
 }
 
@@ -86,7 +86,7 @@ struct GlobBody {
 )]
 async fn glob(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    ReadsThread(id): ReadsThread,
     Json(body): Json<GlobBody>,
 ) -> Answer<axum::Json<List<FileView>>> {
     let page = page(body.limit, body.cursor.as_deref())?;
@@ -116,7 +116,7 @@ struct GrepBody {
 )]
 async fn grep(
     State(stead): State<Stead>,
-    Named(id): Named<ThreadId>,
+    ReadsThread(id): ReadsThread,
     Json(body): Json<GrepBody>,
 ) -> Answer<axum::Json<MatchesView>> {
     let page = page(body.limit, body.cursor.as_deref())?;

@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use stead_model::frame::{Chunk, Stream};
 use stead_model::ids::{CommandId, InstanceId, ShellId};
-use stead_model::proto::{At, CommandInfo, Ending, Event, Fault, FaultCode, FirstSignal, Status};
+use stead_model::proto::{
+    At, CommandInfo, Ending, EnvInfo, Event, Fault, FaultCode, FirstSignal, SecretInfo, SetEnv, Status,
+};
 use stead_model::state::{Bytes, ShellState};
 use stead_steward::past::PastShell;
 
@@ -34,12 +36,32 @@ pub(super) struct Shell {
     state: ShellState,
     /// What it ran, if it is durable.
     ran: Ran,
+    env: EnvInfo,
 }
 
 impl Shell {
     pub(super) fn last_words(&self, id: &ShellId) -> PastShell {
         let commands = self.ran.values().map(|(info, _)| info.clone()).collect();
         PastShell { shell: id.clone(), version: self.version, state: self.state.clone(), commands }
+    }
+
+    fn set_env(&mut self, set: SetEnv) {
+        if set.seq != self.env.seq {
+            for (name, value) in set.vars {
+                self.state.variables.remove(&name);
+                if let Some(value) = value {
+                    let statement = [b"declare -x ", &*name.0, b"=", &*value.0].concat();
+                    self.state.variables.insert(name, Bytes(statement));
+                }
+            }
+        }
+        for set in set.secrets {
+            self.env.secrets.retain(|secret| secret.name != set.name);
+            if set.value.is_some() {
+                self.env.secrets.push(SecretInfo { name: set.name, revision: set.revision, held: true });
+            }
+        }
+        (self.env.seq, self.version) = (set.seq, self.version + 1);
     }
 
     /// Carries a command out: its exit code, and what it prints.
@@ -241,6 +263,18 @@ impl Runtime for ToyRuntime {
             }
             Ok(())
         })?
+    }
+
+    async fn env(&self) -> Result<EnvInfo, RuntimeError> {
+        self.with_shell(|shell| EnvInfo { takes_secrets: true, ..shell.env.clone() })
+    }
+
+    async fn set_env(&self, set: SetEnv) -> Result<Captured, RuntimeError> {
+        self.fake.pace.wait().await;
+        self.with_shell(|shell| {
+            shell.set_env(set);
+            Captured { version: shell.version, state: shell.state.clone() }
+        })
     }
 
     async fn rest(&self) -> Result<(), RuntimeError> {

@@ -1,10 +1,10 @@
 //! Threads, terminals and their states.
 
 use super::{Tables, conflict, exists, missing, page};
-use crate::store::{KeptState, Page, Result};
+use crate::store::{AskedEnv, KeptState, Page, Result, TerminalEnv};
 use stead_model::clock::Timestamp;
-use stead_model::ids::{ProjectId, TerminalId, ThreadId};
-use stead_model::lease::Lease;
+use stead_model::ids::{LeaseId, ProjectId, TerminalId, ThreadId};
+use stead_model::lease::{Desired, Lease};
 use stead_model::terminal::{KEPT_STATES, Terminal};
 use stead_model::thread::Thread;
 
@@ -31,6 +31,79 @@ impl Tables {
         put
     }
 
+    pub(super) fn fork_thread(
+        &mut self,
+        thread: &Thread,
+        terminals: &[Terminal],
+        envs: &[(TerminalId, AskedEnv)],
+    ) -> Result<()> {
+        if self.threads.contains_key(&thread.id) {
+            return exists(THREAD, &thread.id);
+        }
+        self.refuse_if_removed(&thread.lease)?;
+        self.threads.insert(thread.id.clone(), thread.clone());
+        for (done, terminal) in terminals.iter().enumerate() {
+            if let Err(error) = self.put_terminal(terminal) {
+                // All of it was put a moment ago, and nobody has seen it.
+                self.threads.remove(&thread.id);
+                for put in terminals.iter().take(done) {
+                    self.delete_terminal(&put.id);
+                }
+                return Err(error);
+            }
+        }
+        for (terminal, asked) in envs {
+            self.change_env(terminal, asked)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn move_thread(
+        &mut self,
+        before: &Thread,
+        after: &Thread,
+        terminals: &[(Terminal, Terminal)],
+    ) -> Result<()> {
+        let Some(stored) = self.threads.get(&before.id) else { return missing(THREAD, &before.id) };
+        if stored.lease != before.lease {
+            return conflict(THREAD, &before.id);
+        }
+        self.refuse_if_removed(&after.lease)?;
+        for (was, becomes) in terminals {
+            let Some(stored) = self.terminals.get(&was.id) else { return missing(TERMINAL, &was.id) };
+            if (stored.generation, stored.version) != (was.generation, was.version) {
+                return conflict(TERMINAL, &was.id);
+            }
+            self.refuse_terminal(becomes)?;
+        }
+        let named = |terminal: &Terminal| {
+            terminals.iter().any(|(was, becomes)| was.id == terminal.id && becomes.lease != before.lease)
+        };
+        if self.terminals.values().any(|terminal| terminal.lease == before.lease && !named(terminal)) {
+            return conflict("lease", &before.lease);
+        }
+        if !self.leases.contains_key(&before.lease) {
+            return missing("lease", &before.lease);
+        }
+        for (was, becomes) in terminals {
+            self.replace_terminal(was, becomes)?;
+        }
+        if let Some(thread) = self.threads.get_mut(&before.id) {
+            thread.provider = after.provider.clone();
+            thread.lease = after.lease.clone();
+            thread.workspace.clone_from(&after.workspace);
+        }
+        self.past_leases.insert(before.lease.clone(), before.id.clone());
+        Ok(())
+    }
+
+    /// Nobody is on it, and it is to be destroyed.
+    fn refuse_if_removed(&self, lease: &LeaseId) -> Result<()> {
+        let doomed = self.leases.get(lease).is_some_and(|lease| lease.desired == Desired::Destroyed);
+        let used = self.terminals.values().any(|terminal| terminal.lease == *lease);
+        if doomed && !used { conflict("lease", lease) } else { Ok(()) }
+    }
+
     pub(super) fn threads_of(&self, project: Option<&ProjectId>, at: &Page) -> Vec<Thread> {
         let of = |thread: &&Thread| project.is_none() || thread.project.as_ref() == project;
         page(self.threads.values().filter(of), |thread| (thread.created_at, thread.id.as_str()), at)
@@ -45,6 +118,7 @@ impl Tables {
 
     pub(super) fn delete_thread(&mut self, id: &ThreadId) {
         self.threads.remove(id);
+        self.past_leases.retain(|_, mover| mover != id);
         for terminal in self.terminals_where(|terminal| terminal.thread == *id, &Page::all()) {
             self.delete_terminal(&terminal.id);
         }
@@ -112,6 +186,16 @@ impl Tables {
     pub(super) fn delete_terminal(&mut self, id: &TerminalId) {
         self.terminals.remove(id);
         self.states.remove(id);
+        self.envs.remove(id);
+    }
+
+    pub(super) fn change_env(&mut self, id: &TerminalId, asked: &AskedEnv) -> Result<TerminalEnv> {
+        if !self.terminals.contains_key(id) {
+            return missing(TERMINAL, id);
+        }
+        let env = self.envs.entry(id.clone()).or_default();
+        env.change(asked);
+        Ok(env.clone())
     }
 
     pub(super) fn states_of(&self, terminal: &TerminalId) -> Vec<KeptState> {

@@ -130,6 +130,7 @@ impl Tables {
             return conflict(LEASE, id);
         }
         self.leases.remove(id);
+        self.past_leases.remove(id);
         self.events.remove(id);
         self.event_ids.retain(|_, lease| lease != id);
         self.instances.retain(|_, instance| instance.lease != *id);

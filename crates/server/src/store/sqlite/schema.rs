@@ -8,7 +8,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, SqlSafeStr, SqliteCon
 use std::collections::BTreeMap;
 
 /// Each once, in order, for ever as it was: files are out there that have been made by it.
-const MIGRATIONS: &[(i64, &str, &str)] = &[(1, "layers", include_str!("../../../migrations/sqlite/0001_layers.sql"))];
+const MIGRATIONS: &[(i64, &str, &str)] = &[
+    (1, "layers", include_str!("../../../migrations/sqlite/0001_layers.sql")),
+    (2, "env", include_str!("../../../migrations/sqlite/0002_env.sql")),
+    (3, "tokens", include_str!("../../../migrations/sqlite/0003_tokens.sql")),
+    (4, "moves", include_str!("../../../migrations/sqlite/0004_moves.sql")),
+];
 
 const TABLE_OF_MIGRATIONS: &str = "_sqlx_migrations";
 

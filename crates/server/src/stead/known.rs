@@ -1,0 +1,120 @@
+//! The newest state that anybody knows of a terminal, found without waking or changing anything. The store has it, except
+//! where a server was killed between an answer and its writing: then the steward that gave the answer has it, or the
+//! journal that it left.
+
+use super::{Inner, sit};
+use crate::error::Error;
+use crate::provider::{Handle, Surroundings, Trouble, in_time};
+use crate::runtime::Captured;
+use stead_model::ids::InstanceId;
+use stead_model::lease::{Lease, Observed};
+use stead_model::state::{Bytes, ShellState};
+use stead_model::terminal::Terminal;
+
+/// A terminal as it is now, its state as it is stored.
+pub(super) async fn newest(inner: &Inner, terminal: &Terminal) -> Result<Terminal, Error> {
+    let gone = || Error::NotFound { kind: "terminal", id: terminal.id.to_string() };
+    if let Some(seat) = inner.seat(&terminal.id) {
+        seat.settle().await;
+        return inner.core.store.terminal(&terminal.id).await?.ok_or_else(gone);
+    }
+    if terminal.generation == 0 {
+        // Nobody has ever opened it.
+        return Ok(terminal.clone());
+    }
+    let Some(lease) = inner.core.store.lease(&terminal.lease).await? else { return Ok(terminal.clone()) };
+    let Some(captured) = captured(inner, terminal, &lease).await? else { return Ok(terminal.clone()) };
+    if captured.version <= terminal.version {
+        return Ok(terminal.clone());
+    }
+    let surroundings = inner.core.provider(&lease.provider)?.surroundings(&lease.workspace);
+    let state = as_stored(captured.state, &surroundings);
+    Ok(Terminal { version: captured.version, content_version: captured.version, state, ..terminal.clone() })
+}
+
+async fn captured(inner: &Inner, terminal: &Terminal, lease: &Lease) -> Result<Option<Captured>, Error> {
+    let provider = inner.core.provider(&lease.provider)?;
+    if !provider.capabilities().steward {
+        // Each answer waited for the store.
+        return Ok(None);
+    }
+    let mut ready = inner.leases.look(&lease.id, "read.state").await?;
+    if ready.lease.observed == Observed::Running {
+        let asked = async { Ok::<_, Error>(sit::reach(inner, terminal, &ready).await?.capture().await?) };
+        match asked.await {
+            Ok(captured) => return Ok(Some(captured)),
+            // It may have died since it was seen.
+            Err(error) => {
+                ready = inner.leases.look_anew(&ready.lease, "read.state").await?;
+                if ready.lease.observed != Observed::Stopped {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    match ready.lease.observed {
+        Observed::Stopped | Observed::None => {
+            let instance = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
+            let (lease, workspace) = (lease.id.clone(), lease.workspace.clone());
+            let handle = Handle { instance, lease, workspace, reference: String::new() };
+            let told = match in_time(provider.name(), "read a journal", provider.last_words(&handle)).await {
+                Err(error) if error.trouble == Trouble::Unsupported => Vec::new(),
+                told => told?,
+            };
+            let shell = told.into_iter().find(|shell| shell.shell.as_str() == terminal.id.as_str());
+            Ok(shell.map(|shell| Captured { version: shell.version, state: shell.state }))
+        }
+        // Whoever put it to sleep waited for the store; what can't be asked isn't woken for it.
+        Observed::Paused | Observed::Running | Observed::Creating | Observed::Unknown => Ok(None),
+    }
+}
+
+pub(super) fn as_stored(state: ShellState, surroundings: &Surroundings) -> ShellState {
+    ShellState {
+        cwd: Bytes(surroundings.stored(&state.cwd)),
+        oldpwd: state.oldpwd.map(|oldpwd| Bytes(surroundings.stored(&oldpwd))),
+        ..state
+    }
+}
+
+/// A stored state as it has to be in another place: who was at home is at home there. Directories below the workspace
+/// have the same name everywhere; what else a variable says is the user's.
+pub(super) fn elsewhere(state: &ShellState, here: &Surroundings, there: &Surroundings) -> ShellState {
+    let (Some(from), Some(to)) = (home(here), home(there)) else { return state.clone() };
+    let moved = |path: &Bytes| match path.0.strip_prefix(from) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => Bytes([to, rest].concat()),
+        _ => path.clone(),
+    };
+    ShellState { cwd: moved(&state.cwd), oldpwd: state.oldpwd.as_ref().map(moved), ..state.clone() }
+}
+
+fn home(surroundings: &Surroundings) -> Option<&[u8]> {
+    let home = surroundings.env.iter().find(|(name, _)| name == b"HOME");
+    home.map(|(_, value)| &value[..]).filter(|home| home.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_home(home: &str) -> Surroundings {
+        let env = vec![(b"HOME".to_vec(), home.as_bytes().to_vec())];
+        Surroundings { env, cwd: b"/workspace".to_vec(), scratch: "/tmp".to_owned() }
+    }
+
+    #[test]
+    fn whoever_is_at_home_is_at_home_elsewhere() {
+        let (here, there) = (at_home("/data/w1/home"), at_home("/home/agent"));
+        for (cwd, moved) in [
+            ("/data/w1/home", "/home/agent"),
+            ("/data/w1/home/src", "/home/agent/src"),
+            ("/data/w1/homes", "/data/w1/homes"),
+            ("/workspace/x", "/workspace/x"),
+            ("", ""),
+        ] {
+            let state = ShellState { cwd: cwd.into(), oldpwd: Some(cwd.into()), ..ShellState::default() };
+            let seen = elsewhere(&state, &here, &there);
+            assert_eq!((seen.cwd, seen.oldpwd), (moved.into(), Some(moved.into())));
+        }
+    }
+}
