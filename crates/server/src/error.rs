@@ -96,12 +96,13 @@ impl Error {
             },
             Self::Path { .. } => "invalid_path",
             Self::PreconditionFailed(_) => "precondition_failed",
-            Self::TooLarge(_) => "too_large",
             Self::NoSpace(_) => "no_space",
             Self::Forbidden(_) => "forbidden",
             Self::Unsupported(_) => "unsupported",
             Self::Env(EnvError::Name(_) | EnvError::Own(_)) => "invalid_env_name",
-            Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => "too_large",
+            Self::TooLarge(_) | Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => {
+                "too_large"
+            }
             Self::Broken(_) | Self::Io(_) | Self::Vault(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => {
                 "unavailable"
             }
