@@ -5,6 +5,7 @@ mod access;
 mod body;
 mod commands;
 mod exec;
+mod files;
 mod guard;
 mod leases;
 mod listen;
@@ -26,6 +27,7 @@ pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;
 pub(crate) use view::status_name;
 
+use crate::files::LinkKey;
 use crate::stead::Stead;
 use axum::Router;
 use axum::extract::FromRef;
@@ -38,6 +40,8 @@ use utoipa_axum::router::OpenApiRouter;
 pub struct App {
     pub stead: Stead,
     pub guard: Arc<Guard>,
+    /// Signs links to files.
+    pub links: Arc<LinkKey>,
 }
 
 impl FromRef<App> for Stead {
@@ -60,6 +64,7 @@ impl FromRef<App> for Stead {
         (name = "threads", description = "Conversations and what belongs to them"),
         (name = "terminals", description = "Durable shell state"),
         (name = "commands", description = "Running things, and what became of them"),
+        (name = "files", description = "Files of a sandbox, also while its instance sleeps or is gone"),
         (name = "leases", description = "Compute: leases, instances, providers"),
         (name = "server", description = "The server itself"),
     )
@@ -72,6 +77,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(terminals::routes())
         .merge(exec::routes())
         .merge(commands::routes())
+        .merge(files::routes())
         .merge(leases::routes())
         .merge(lists::routes())
         .merge(pty::routes())
