@@ -249,3 +249,28 @@ fn what_makes_no_sense_is_refused() {
     let outcome = client.exec(exec).unwrap();
     assert!(outcome.stdout.starts_with(b"/dev/pts/"), "{outcome:?}");
 }
+
+#[test]
+fn a_line_runs_at_most_once_whenever_the_steward_dies() {
+    let rig = Rig::new();
+    let (mut shell, person) = shell_and_person(&rig);
+    drop(person);
+    for round in 0..10 {
+        let mut person = Person::at(&rig, &shell.id);
+        person.wait_last("$");
+        person.press(&format!("echo {round} >>ran\r"));
+        if round % 2 == 0 {
+            // Seen: it has been entered, and so it runs.
+            person.wait("the line", |person| person.text().contains(&format!("echo {round} >>ran\n")));
+        }
+        kill(rig.steward_pid());
+    }
+    shell.client = rig.client();
+    let ran = shell.out("cat ran");
+    let mut numbers: Vec<u32> = ran.lines().map(|line| line.parse().unwrap()).collect();
+    let in_order = numbers.is_sorted();
+    let count = numbers.len();
+    numbers.dedup();
+    assert!(in_order && numbers.len() == count, "{ran}");
+    assert!([0, 2, 4, 6, 8].iter().all(|round| numbers.contains(round)), "{ran}");
+}
