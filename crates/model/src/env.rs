@@ -74,6 +74,16 @@ pub enum EnvError {
 }
 
 impl EnvChange {
+    /// From texts, as a request has them.
+    pub fn of(vars: BTreeMap<String, Option<String>>, secrets: BTreeMap<String, Option<String>>) -> Self {
+        let name = |name: String| Bytes(name.into_bytes());
+        let value = |value: Option<String>| value.map(|value| Bytes(value.into_bytes()));
+        Self {
+            vars: vars.into_iter().map(|(key, text)| (name(key), value(text))).collect(),
+            secrets: secrets.into_iter().map(|(key, text)| (name(key), text.map(Secret::new))).collect(),
+        }
+    }
+
     pub fn check(&self) -> Result<(), EnvError> {
         if let Some(name) = self.secrets.keys().find(|name| self.vars.contains_key(*name)) {
             return Err(EnvError::Twice(shown(name)));

@@ -3,9 +3,11 @@
 //! Every struct is a CBOR map with numbered keys: a field that one side doesn't know is passed over, an optional one may
 //! be absent. So optional fields may be added within a version; changing the meaning of one needs a new version.
 
+mod attach;
 mod command;
 mod fault;
 
+pub use attach::*;
 pub use command::*;
 pub use fault::{Fault, FaultCode};
 
@@ -82,6 +84,19 @@ pub enum Request {
     /// answered, with [`Reply::State`].
     #[n(18)]
     SetEnv(#[n(0)] Box<SetEnv>),
+    /// Shows a shell's terminal: the screen as it is, then what changes, as [`crate::frame::Kind::Data`] of this request,
+    /// until [`Reply::Detached`].
+    #[n(20)]
+    Attach(#[n(0)] Attach),
+    /// Keys. Answered with [`Reply::Done`] when the terminal has taken them.
+    #[n(21)]
+    Type(#[n(0)] Type),
+    /// The person's window has another size. Answered with [`Reply::Done`].
+    #[n(22)]
+    Resize(#[n(0)] Resize),
+    /// Ends the attachment of this request. Answered with [`Reply::Done`], after [`Reply::Detached`] to the other.
+    #[n(23)]
+    Detach(#[n(0)] u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -104,6 +119,9 @@ pub enum Reply {
     Stats(#[n(0)] Stats),
     #[n(8)]
     Done,
+    /// Ends an [`Request::Attach`].
+    #[n(9)]
+    Detached(#[n(0)] Detached),
 }
 
 /// Something that happened to a followed command, besides output.
@@ -119,6 +137,18 @@ pub enum Event {
     /// kept.
     #[n(2)]
     Stalled(#[n(0)] bool),
+    /// To those who look at the shell's terminal: its process has ended, the next prompt has another.
+    #[n(3)]
+    ShellEnded(#[n(0)] ShellEnd),
+    /// To those who look at the shell's terminal: the size it has now, the smallest of all who look.
+    #[n(4)]
+    Resized(#[n(0)] Size),
+    /// To those who look at the shell's terminal: a line was entered, and is a command of this id now.
+    #[n(5)]
+    Entered(#[n(0)] Box<Entered>),
+    /// To those who look at the shell's terminal: a command, anybody's, has ended and left this version of the state.
+    #[n(6)]
+    Advanced(#[n(0)] u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -71,6 +71,8 @@ pub enum Input {
     Empty,
     /// `i.N`: a file with bytes given beforehand, or a FIFO that is written to as it runs.
     Given,
+    /// The shell's terminal, for all three streams.
+    Terminal,
 }
 
 /// One command, ready to be put into the control FIFO.
@@ -201,19 +203,22 @@ impl Lines {
     /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
     pub fn trigger(&self, trigger: &Trigger) -> String {
         let p = self.dialect.prefix();
-        let input = match trigger.input {
-            Input::Empty => "/dev/null".to_owned(),
-            Input::Given => self.path(&format!("i.{}", trigger.number)),
-        };
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
         // Input first: when the outputs are open, it is too, and its other end may be closed.
-        let streams = format!(
-            "<{input} >{} 2>{}",
-            self.path(&format!("o.{}", trigger.pair)),
-            self.path(&format!("e.{}", trigger.pair))
-        );
+        let outputs =
+            || format!("{} 2>{}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
+        let streams = match trigger.input {
+            Input::Empty => format!("</dev/null >{}", outputs()),
+            Input::Given => format!("<{} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
+            // Where its own output goes when no command runs, by its real name.
+            Input::Terminal => "<&1 2>&1".to_owned(),
+        };
         let mut tail = vec![self.say(&trigger.number.to_string())];
+        if trigger.input == Input::Terminal && self.dialect == Dialect::Bash {
+            // What it would say of its jobs before its own prompt, which nobody sees.
+            tail.push(format!("{p}jobs -n"));
+        }
         if trigger.overlay {
             tail.push(format!("{p}. {}", self.path("u")));
         }

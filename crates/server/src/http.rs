@@ -11,6 +11,7 @@ mod listen;
 mod lists;
 mod pages;
 mod problem;
+mod pty;
 mod sse;
 mod status;
 mod terminals;
@@ -72,6 +73,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(commands::routes())
         .merge(leases::routes())
         .merge(lists::routes())
+        .merge(pty::routes())
         .merge(tokens::routes())
         .merge(status::routes())
 }

@@ -9,11 +9,12 @@ pub use live::LiveRuntime;
 pub use wrapped::WrappedRuntime;
 
 use crate::provider::ProviderError;
-use crate::steward::{StewardError, Told};
+use crate::steward::{Seen, StewardError, Told};
 use async_trait::async_trait;
 use std::fmt::Debug;
+use std::sync::Arc;
 use stead_model::ids::CommandId;
-use stead_model::proto::{CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, SetEnv};
+use stead_model::proto::{CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, SetEnv, Size};
 use stead_model::state::ShellState;
 
 /// A command as a runtime gets it; the shell in it is the terminal's.
@@ -69,6 +70,20 @@ impl<F: FnMut(Told) + Send> Listener for F {
     }
 }
 
+/// A terminal that somebody looks at.
+#[async_trait]
+pub trait Sight: Send + Sync + Debug {
+    /// The next thing to see. Whoever stops waiting for it loses nothing.
+    async fn next(&self) -> Result<Seen, RuntimeError>;
+    /// So many bytes have gone where they were to go: there is room for as many again.
+    async fn taken(&self, bytes: u64) -> Result<(), RuntimeError>;
+    /// Types; returns when the terminal has it.
+    async fn press(&self, keys: &[u8]) -> Result<(), RuntimeError>;
+    async fn resize(&self, size: Size) -> Result<(), RuntimeError>;
+    /// Looks away.
+    async fn leave(&self) -> Result<(), RuntimeError>;
+}
+
 #[async_trait]
 pub trait Runtime: Send + Sync + Debug {
     /// Runs a command to its end. The same id is run once, however often it is asked for; who asks again hears
@@ -96,6 +111,10 @@ pub trait Runtime: Send + Sync + Debug {
     async fn end(&self) -> Result<(), RuntimeError>;
     /// Whether a command runs or waits in it, or has left a job in the background.
     async fn is_busy(&self) -> Result<bool, RuntimeError>;
+    /// Shows the terminal to a person.
+    async fn attach(&self, _size: Size) -> Result<Arc<dyn Sight>, RuntimeError> {
+        Err(Fault::new(FaultCode::Unsupported, "this provider has no terminal that can be attached to").into())
+    }
     /// Whether it can say of every command whether it ever got it, also after it broke.
     fn remembers(&self) -> bool;
     /// Whether the way to it is known to be broken.

@@ -207,6 +207,11 @@ impl Seat {
         }
     }
 
+    /// Waits until nobody may sit here any more.
+    pub(crate) async fn left(&self) {
+        self.left.cancelled().await;
+    }
+
     pub(crate) fn is_left(&self) -> bool {
         self.left.is_cancelled()
     }

@@ -5,6 +5,7 @@
 //!                        found, or made, in this order, by one caller at a time for each thread
 //! ```
 
+mod attach;
 mod claim;
 mod close;
 mod commands;
@@ -26,6 +27,7 @@ mod threads;
 mod views;
 mod watch;
 
+pub use attach::{AttachEvent, Attachment, Keyboard};
 pub use close::Closed;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};

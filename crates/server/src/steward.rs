@@ -14,7 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stead_model::frame::{self, Chunk, Decoder, Frame, Kind};
-use stead_model::proto::{CommandInfo, Credit, Fault, FaultCode, Hello, Reply, Request, VERSIONS, Welcome};
+use stead_model::ids::ShellId;
+use stead_model::proto::{
+    Attach, CommandInfo, Credit, Detached, Fault, FaultCode, Hello, Reply, Request, Resize, Size, Type, VERSIONS,
+    Welcome,
+};
+use stead_model::state::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -140,13 +145,43 @@ impl Steward {
         CREDIT
     }
 
-    async fn send(&self, request: &Request, unheard: Option<(u64, u32)>) -> Result<Following<'_>, StewardError> {
+    /// Looks at a shell's terminal, with [`Self::credit`] to begin with.
+    pub async fn attend(self: &Arc<Self>, shell: ShellId, size: Size) -> Result<Attending, StewardError> {
+        let (id, answers) = self.expect(Some((0, 0)))?;
+        let attending = Attending { steward: Arc::clone(self), id, answers: tokio::sync::Mutex::new(answers) };
+        self.write(id, &Request::Attach(Attach { shell, size, credit: CREDIT })).await?;
+        Ok(attending)
+    }
+
+    /// A number for a request, and where its answers will come.
+    fn expect(&self, unheard: Option<(u64, u32)>) -> Result<(u32, mpsc::UnboundedReceiver<Answer>), StewardError> {
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         let (answers, heard) = mpsc::unbounded_channel();
         match &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
             Ok(waiting) => waiting.insert(id, Caller { answers, unheard }),
             Err(error) => return Err(error.clone()),
         };
+        Ok((id, heard))
+    }
+
+    /// Gives credit back to a request. Credit has no answer: it goes under a number of its own, for which nobody waits.
+    async fn give_credit(&self, request: u32, bytes: u64) -> Result<(), StewardError> {
+        let id = self.next.fetch_add(1, Ordering::SeqCst);
+        self.write(id, &Request::Credit(Credit { request, bytes })).await
+    }
+
+    /// What a caller has taken no longer counts as unheard.
+    fn heard(&self, id: u32, told: &Told) {
+        let (bytes, events) = cost(told);
+        if let Ok(waiting) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some((all, count)) = waiting.get_mut(&id).and_then(|caller| caller.unheard.as_mut())
+        {
+            (*all, *count) = (all.saturating_sub(bytes), count.saturating_sub(events));
+        }
+    }
+
+    async fn send(&self, request: &Request, unheard: Option<(u64, u32)>) -> Result<Following<'_>, StewardError> {
+        let (id, heard) = self.expect(unheard)?;
         let following = Following { steward: self, id, answers: heard, taken: 0 };
         self.write(id, request).await?;
         Ok(following)
@@ -228,20 +263,13 @@ pub enum Next {
 impl Following<'_> {
     pub async fn next(&mut self) -> Result<Next, StewardError> {
         if self.taken >= CREDIT / 2 {
-            let credit = Credit { request: self.id, bytes: std::mem::take(&mut self.taken) };
-            // Credit has no answer: a number of its own, for which nobody waits.
-            let id = self.steward.next.fetch_add(1, Ordering::SeqCst);
-            self.steward.write(id, &Request::Credit(credit)).await?;
+            let taken = std::mem::take(&mut self.taken);
+            self.steward.give_credit(self.id, taken).await?;
         }
         match self.answers.recv().await {
             Some(Answer::Told(told)) => {
-                let (bytes, events) = cost(&told);
-                self.taken += bytes;
-                if let Ok(waiting) = &mut *self.steward.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-                    && let Some((all, count)) = waiting.get_mut(&self.id).and_then(|caller| caller.unheard.as_mut())
-                {
-                    (*all, *count) = (all.saturating_sub(bytes), count.saturating_sub(events));
-                }
+                self.taken += cost(&told).0;
+                self.steward.heard(self.id, &told);
                 Ok(Next::Told(told))
             }
             Some(Answer::Reply(reply)) => {
@@ -258,6 +286,82 @@ impl Following<'_> {
 }
 
 impl Drop for Following<'_> {
+    fn drop(&mut self) {
+        if let Ok(waiting) = &mut *self.steward.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
+            waiting.remove(&self.id);
+        }
+    }
+}
+
+/// A terminal that is looked at. Dropping it forgets it here; the steward goes on until it is told to stop, or the
+/// connection ends.
+#[derive(Debug)]
+pub struct Attending {
+    steward: Arc<Steward>,
+    id: u32,
+    answers: tokio::sync::Mutex<mpsc::UnboundedReceiver<Answer>>,
+}
+
+/// What comes from a terminal.
+#[derive(Debug)]
+pub enum Seen {
+    Told(Told),
+    Detached(Detached),
+}
+
+/// How long a terminal may not take what is typed before the keys are given up.
+const DEAF: Duration = Duration::from_secs(30);
+
+impl Attending {
+    /// The next thing to see. Whoever stops waiting for it loses nothing.
+    pub async fn next(&self) -> Result<Seen, StewardError> {
+        match self.answers.lock().await.recv().await {
+            Some(Answer::Told(told)) => {
+                self.steward.heard(self.id, &told);
+                Ok(Seen::Told(told))
+            }
+            Some(Answer::Reply(reply)) => {
+                if let Reply::Detached(why) = *reply {
+                    Ok(Seen::Detached(why))
+                } else {
+                    Err(unexpected(&reply))
+                }
+            }
+            Some(Answer::Failed(error)) => Err(error),
+            None => Err(self.steward.why_broken()),
+        }
+    }
+
+    /// So many bytes have gone where they were to go.
+    pub async fn taken(&self, bytes: u64) -> Result<(), StewardError> {
+        self.steward.give_credit(self.id, bytes).await
+    }
+
+    /// Types; returns when the terminal has it.
+    pub async fn press(&self, keys: &[u8]) -> Result<(), StewardError> {
+        self.ask(&Request::Type(Type { attachment: self.id, bytes: Bytes::from(keys) })).await
+    }
+
+    pub async fn resize(&self, size: Size) -> Result<(), StewardError> {
+        self.ask(&Request::Resize(Resize { attachment: self.id, size })).await
+    }
+
+    pub async fn leave(&self) -> Result<(), StewardError> {
+        self.ask(&Request::Detach(self.id)).await
+    }
+
+    async fn ask(&self, request: &Request) -> Result<(), StewardError> {
+        let mut following = self.steward.send(request, None).await?;
+        match tokio::time::timeout(DEAF, following.answers.recv()).await {
+            Err(_) => Err(StewardError::Silent),
+            Ok(Some(Answer::Reply(_))) => Ok(()),
+            Ok(Some(Answer::Failed(error))) => Err(error),
+            Ok(Some(Answer::Told(_)) | None) => Err(self.steward.why_broken()),
+        }
+    }
+}
+
+impl Drop for Attending {
     fn drop(&mut self) {
         if let Ok(waiting) = &mut *self.steward.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
             waiting.remove(&self.id);

@@ -6,10 +6,12 @@ use crate::dir::{Dir, DirError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use stead_model::frame::{self, Chunk, Decoder, Frame, FrameError, Kind, Stream};
-use stead_model::ids::CommandId;
+use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    CommandInfo, Credit, Event, Exec, Fault, FaultCode, Follow, Hello, Reply, Request, VERSIONS, Welcome,
+    Attach, CommandInfo, Credit, Detached, Event, Exec, Fault, FaultCode, Follow, Hello, Reply, Request, Resize, Size,
+    Type, VERSIONS, Welcome,
 };
+use stead_model::state::Bytes;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -47,7 +49,9 @@ impl Told {
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Event(Event::Started(at) | Event::Ended(at)) => Some(at.seq),
-            Self::Event(Event::Stalled(_)) => None,
+            Self::Event(
+                Event::Stalled(_) | Event::ShellEnded(_) | Event::Resized(_) | Event::Entered(_) | Event::Advanced(_),
+            ) => None,
             Self::Output(chunk) => Some(chunk.seq),
         }
     }
@@ -226,6 +230,13 @@ impl Client {
         }
     }
 
+    /// Looks at a shell's terminal.
+    pub fn attach(mut self, shell: &ShellId, size: Size) -> Result<Attachment, ClientError> {
+        let attach = Attach { shell: shell.clone(), size, credit: CREDIT };
+        let id = self.send(&Request::Attach(attach))?;
+        Ok(Attachment { client: self, id, taken: 0 })
+    }
+
     fn next_frame(&mut self) -> Result<Frame, ClientError> {
         loop {
             if let Some(frame) = self.decoder.next_frame()? {
@@ -238,5 +249,69 @@ impl Client {
                 Err(error) => return Err(ClientError::Broken(error)),
             }
         }
+    }
+}
+
+/// A terminal that is looked at. Dropping it leaves the terminal as it is.
+#[derive(Debug)]
+pub struct Attachment {
+    client: Client,
+    id: u32,
+    taken: u64,
+}
+
+/// What comes from a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    Bytes(Vec<u8>),
+    Event(Event),
+    /// Keys or a size that were refused.
+    Refused(Fault),
+    /// Keys or a size that were taken.
+    Taken(u32),
+    Detached(Detached),
+}
+
+impl Attachment {
+    /// Waits for the next thing to see.
+    pub fn recv(&mut self) -> Result<Seen, ClientError> {
+        let frame = self.client.next_frame()?;
+        let ours = frame.request == self.id;
+        match frame.kind {
+            Kind::Data => {
+                let bytes = Chunk::decode(&frame.payload)?.bytes;
+                self.taken += bytes.len() as u64;
+                if self.taken >= TOP_UP {
+                    let bytes = std::mem::take(&mut self.taken);
+                    self.client.send(&Request::Credit(Credit { request: self.id, bytes }))?;
+                }
+                Ok(Seen::Bytes(bytes))
+            }
+            Kind::Event => Ok(Seen::Event(minicbor::decode(&frame.payload)?)),
+            Kind::Fault if ours => Err(ClientError::Fault(minicbor::decode(&frame.payload)?)),
+            Kind::Fault => Ok(Seen::Refused(minicbor::decode(&frame.payload)?)),
+            Kind::Reply if ours => {
+                let Reply::Detached(why) = minicbor::decode(&frame.payload)? else {
+                    return Err(ClientError::Unexpected);
+                };
+                Ok(Seen::Detached(why))
+            }
+            Kind::Reply => Ok(Seen::Taken(frame.request)),
+            Kind::Request => Err(ClientError::Unexpected),
+        }
+    }
+
+    /// Types; [`Seen::Taken`] says when the terminal has it.
+    pub fn press(&mut self, keys: &[u8]) -> Result<u32, ClientError> {
+        self.client.send(&Request::Type(Type { attachment: self.id, bytes: Bytes::from(keys) }))
+    }
+
+    pub fn resize(&mut self, size: Size) -> Result<u32, ClientError> {
+        self.client.send(&Request::Resize(Resize { attachment: self.id, size }))
+    }
+
+    /// Leaves; [`Seen::Detached`] is the last thing to come.
+    pub fn detach(&mut self) -> Result<u32, ClientError> {
+        self.client.send(&Request::Detach(self.id))
     }
 }

@@ -6,6 +6,7 @@ use crate::heir::Heir;
 use crate::link::Link;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use stead_model::ids::CommandId;
 use stead_term::fifo::Probe;
 use stead_term::poll::Poller;
 use stead_term::spawn::OpenFiles;
@@ -41,6 +42,12 @@ pub(crate) struct Host {
     pub(crate) news: BTreeSet<u32>,
     /// Shells with work that can wait until every answer is on its way.
     pub(crate) chores: BTreeSet<u32>,
+    /// Shells whose screen has more to take in.
+    pub(crate) feeding: BTreeSet<u32>,
+    /// Shells whose prompt may have to show something else.
+    pub(crate) prompts: BTreeSet<u32>,
+    /// Commands that shells took by themselves: a person's.
+    pub(crate) named: Vec<(CommandId, (u32, u64))>,
     /// Pairs of streams that have more to read than one slice.
     pub(crate) unread: BTreeSet<(u32, u64)>,
 }
@@ -74,6 +81,14 @@ pub(crate) enum What {
     Env(u64),
     /// Standard input is to be closed as soon as the shell has opened it.
     Input,
+    /// A terminal may take more of what was typed.
+    Keys,
+    /// It is time for another picture.
+    Draw,
+    /// The prompt should show itself anew.
+    Redraw,
+    /// There should be a prompt.
+    Prompt,
 }
 
 impl Host {
@@ -98,6 +113,9 @@ impl Host {
             timers: BTreeSet::new(),
             news: BTreeSet::new(),
             chores: BTreeSet::new(),
+            feeding: BTreeSet::new(),
+            prompts: BTreeSet::new(),
+            named: Vec::new(),
             unread: BTreeSet::new(),
         }
     }
@@ -108,7 +126,8 @@ impl Host {
 
     /// How long the loop may sleep.
     pub(crate) fn next_wait(&self) -> Option<Duration> {
-        if !self.unread.is_empty() || !self.chores.is_empty() || !self.news.is_empty() {
+        let work = [&self.chores, &self.news, &self.feeding, &self.prompts];
+        if !self.unread.is_empty() || work.iter().any(|shells| !shells.is_empty()) {
             return Some(Duration::ZERO);
         }
         self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
@@ -149,6 +168,9 @@ pub(crate) enum Source {
     Output(u32, u64),
     Input(u32),
     Heir,
+    /// What the prompt shows, and what it says.
+    Prompt(u32),
+    PromptSaid(u32),
 }
 
 impl Source {
@@ -165,6 +187,8 @@ impl Source {
             Self::Output(shell, pair) => pack(6, shell, pair),
             Self::Input(shell) => pack(7, shell, 0),
             Self::Heir => pack(8, 0, 0),
+            Self::Prompt(shell) => pack(9, shell, 0),
+            Self::PromptSaid(shell) => pack(10, shell, 0),
         }
     }
 
@@ -180,6 +204,8 @@ impl Source {
             6 => Some(Self::Output(shell, token & 0xffff_ffff)),
             7 => Some(Self::Input(shell)),
             8 => Some(Self::Heir),
+            9 => Some(Self::Prompt(shell)),
+            10 => Some(Self::PromptSaid(shell)),
             _ => None,
         }
     }
@@ -201,6 +227,8 @@ mod tests {
             Source::Output(3, 0xffff_ffff),
             Source::Input(9),
             Source::Heir,
+            Source::Prompt(4),
+            Source::PromptSaid(5),
         ] {
             assert_eq!(Source::from_token(source.token()), Some(source));
         }

@@ -19,6 +19,7 @@
 #[macro_use]
 mod log;
 
+mod attach;
 pub mod bridge;
 pub mod client;
 mod conn;

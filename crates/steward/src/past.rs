@@ -41,6 +41,13 @@ pub fn is_alive(dir: &Path) -> io::Result<bool> {
     Ok(matches!(take_lock(dir)?, Lock::Held))
 }
 
+/// Removes what a steward that was killed left in memory: the files through which it spoke to shells with secrets.
+pub fn forget_memory(dir: &Path) {
+    if let Ok(dir) = crate::dir::Dir::open(dir) {
+        crate::memory::sweep(&dir, |_| false);
+    }
+}
+
 /// Reads what is left, and changes nothing. Nobody may start a steward there meanwhile; whoever tries waits.
 pub fn read(dir: &Path) -> Result<Vec<PastShell>, PastError> {
     let _lock = match take_lock(dir)? {

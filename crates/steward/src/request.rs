@@ -1,6 +1,7 @@
 //! What a client may ask, and who answers.
 
 use crate::follow::Follower;
+use crate::host::Host;
 use crate::serve::Steward;
 use crate::shell::{Shell, io_fault};
 use std::fs::File;
@@ -9,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use stead_model::frame::{Frame, Kind};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    Cancel, CancelReason, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read, ReadBytes, Reply,
-    Request, SetEnv, SetState, Stats, StdinBytes, VERSIONS, Welcome,
+    Attach, Cancel, CancelReason, Detached, Exec, Fault, FaultCode, Follow, Hello, ListCommands, OpenShell, Read,
+    ReadBytes, Reply, Request, Resize, SetEnv, SetState, Stats, StdinBytes, Type, VERSIONS, Welcome,
 };
 use stead_model::state::Bytes;
 use stead_model::word::is_name;
@@ -81,6 +82,10 @@ impl Steward {
             Request::RestShell(id) => self.rest_shell(&id).map(Some),
             Request::SetState(set) => self.set_state(&set).map(Some),
             Request::SetEnv(set) => self.set_env(*set).map(Some),
+            Request::Attach(attach) => self.attach(from, &attach),
+            Request::Type(keys) => self.press(from, keys),
+            Request::Resize(resize) => self.resize(from, resize).map(Some),
+            Request::Detach(attachment) => self.detach(from, attachment).map(Some),
             Request::Shutdown => {
                 self.shut_down(from);
                 Ok(None)
@@ -160,6 +165,9 @@ impl Steward {
             let fault = Fault::new(FaultCode::NotFound, "the shell was closed");
             self.answer((follower.connection, follower.request), Err(fault));
         }
+        for person in std::mem::take(&mut shell.tty.people) {
+            self.answer((person.connection, person.request), Ok(Reply::Detached(Detached::Closed)));
+        }
         shell.destroy(&mut self.host)?;
         Ok(Reply::Done)
     }
@@ -167,7 +175,9 @@ impl Steward {
     fn rest_shell(&mut self, id: &ShellId) -> Result<Reply, Fault> {
         let Self { names, shells, host, .. } = self;
         let shell = names.get(id).and_then(|key| shells.get_mut(key));
-        shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{id}`")))?.rest(host)?;
+        let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{id}`")))?;
+        shell.rest(host)?;
+        shell.close_terminal(host);
         Ok(Reply::Done)
     }
 
@@ -255,10 +265,51 @@ impl Steward {
         Ok(None)
     }
 
+    fn attach(&mut self, from: From, attach: &Attach) -> Result<Option<Reply>, Fault> {
+        let Self { names, shells, host, .. } = self;
+        let shell = names.get(&attach.shell).and_then(|key| shells.get_mut(key));
+        let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{}`", attach.shell)))?;
+        shell.attach(host, from, attach)?;
+        Ok(None)
+    }
+
+    /// The shell that this connection looks at by that request.
+    fn attached(&mut self, connection: u32, request: u32) -> Result<(&mut Shell, &mut Host), Fault> {
+        let looks = |shell: &&mut Shell| {
+            shell.tty.people.iter().any(|person| (person.connection, person.request) == (connection, request))
+        };
+        let shell = self.shells.values_mut().find(looks);
+        let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, "this connection has no such attachment"))?;
+        Ok((shell, &mut self.host))
+    }
+
+    fn press(&mut self, from: From, keys: Type) -> Result<Option<Reply>, Fault> {
+        let (shell, host) = self.attached(from.0, keys.attachment)?;
+        shell.press(host, from, keys.attachment, keys.bytes.0)?;
+        Ok(None)
+    }
+
+    fn resize(&mut self, from: From, resize: Resize) -> Result<Reply, Fault> {
+        let (shell, host) = self.attached(from.0, resize.attachment)?;
+        shell.resize(host, from.0, resize.attachment, resize.size)?;
+        Ok(Reply::Done)
+    }
+
+    fn detach(&mut self, from: From, attachment: u32) -> Result<Reply, Fault> {
+        let (shell, host) = self.attached(from.0, attachment)?;
+        shell.detach(host, from.0, attachment)?;
+        Ok(Reply::Done)
+    }
+
     fn credit(&mut self, connection: u32, request: u32, bytes: u64) {
         for (key, shell) in &mut self.shells {
             for follower in shell.followers.iter_mut().filter(|f| (f.connection, f.request) == (connection, request)) {
                 follower.credit = follower.credit.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
+                self.host.news.insert(*key);
+            }
+            let mut people = shell.tty.people.iter_mut();
+            if let Some(person) = people.find(|person| (person.connection, person.request) == (connection, request)) {
+                person.credit = person.credit.saturating_add(i64::try_from(bytes).unwrap_or(i64::MAX));
                 self.host.news.insert(*key);
             }
         }

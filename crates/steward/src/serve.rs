@@ -1,5 +1,6 @@
 //! The loop: wait, let each owner do its step, tell who wants to hear, then do what nobody waits for.
 
+use crate::attach;
 use crate::conn::{Conn, Input};
 use crate::dir::Dir;
 use crate::follow;
@@ -121,9 +122,16 @@ impl Steward {
             for (key, pair) in std::mem::take(&mut self.host.unread) {
                 self.with_shell(key, |shell, host| shell.output_ready(host, pair));
             }
+            for key in std::mem::take(&mut self.host.feeding) {
+                self.with_shell(key, Shell::feed_screen);
+            }
             while let Some(timer) = self.host.due() {
                 self.ring(timer);
             }
+            for key in std::mem::take(&mut self.host.prompts) {
+                self.with_shell(key, Shell::update_prompt);
+            }
+            self.ids.extend(self.host.named.drain(..));
             self.tell();
             self.do_chores();
         }
@@ -168,6 +176,14 @@ impl Steward {
                 self.with_shell(key, Shell::input_ready);
                 Ok(())
             }
+            Some(Source::Prompt(key)) => {
+                self.with_shell(key, Shell::prompt_ready);
+                Ok(())
+            }
+            Some(Source::PromptSaid(key)) => {
+                self.with_shell(key, Shell::prompt_said);
+                Ok(())
+            }
             None => Ok(()),
         }
     }
@@ -187,6 +203,13 @@ impl Steward {
             What::Respawn => shell.respawn(host),
             What::Input => shell.input_ready(host),
             What::Env(number) => shell.env_overdue(host, number),
+            What::Keys => shell.pass_keys(host),
+            What::Draw => {
+                shell.tty.drawing = false;
+                host.news.insert(timer.shell);
+            }
+            What::Redraw => shell.redraw_prompt(host),
+            What::Prompt => shell.update_prompt(host),
             What::Gathered(pair) => shell.output_gathered(host, pair),
         });
     }
@@ -250,7 +273,8 @@ impl Steward {
         if event.writable {
             // There is room again for what followers were holding back.
             for (key, shell) in &self.shells {
-                if shell.followers.iter().any(|follower| follower.connection == id) {
+                let people = shell.tty.people.iter().any(|person| person.connection == id);
+                if people || shell.followers.iter().any(|follower| follower.connection == id) {
                     self.host.news.insert(*key);
                 }
             }
@@ -284,6 +308,7 @@ impl Steward {
         }
         for shell in self.shells.values_mut() {
             shell.followers.retain(|follower| follower.connection != id);
+            shell.hung_up(&mut self.host, id);
         }
     }
 
@@ -291,7 +316,9 @@ impl Steward {
         let mut held = Vec::new();
         for key in std::mem::take(&mut self.host.news) {
             if let Some(shell) = self.shells.get_mut(&key) {
-                held.extend(follow::pump(shell, &mut self.connections).into_iter().map(|connection| (key, connection)));
+                let mut full = follow::pump(shell, &mut self.connections);
+                full.extend(attach::pump(shell, &mut self.host, &mut self.connections));
+                held.extend(full.into_iter().map(|connection| (key, connection)));
             }
         }
         let with_output = self.connections.iter_mut().filter(|(_, conn)| conn.has_output());

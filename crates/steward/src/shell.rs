@@ -11,15 +11,18 @@
 
 mod cancel;
 mod close;
+mod display;
 mod env;
 mod finish;
 mod input;
 mod pair;
 mod private;
+mod prompt;
 pub(crate) mod recover;
 mod report;
 mod run;
 mod spawn;
+mod tty;
 mod watch;
 
 use crate::follow::Follower;
@@ -47,6 +50,7 @@ use stead_model::state::{Bytes, Capture, ShellState};
 
 pub(crate) use pair::Pair;
 pub(crate) use spawn::open_kept as open_private;
+pub(crate) use tty::Display;
 
 #[derive(Debug)]
 pub(crate) struct Shell {
@@ -80,6 +84,8 @@ pub(crate) struct Shell {
     /// Processes and groups that were there before the running command: its cancellation leaves them alone.
     bystanders: BTreeSet<i32>,
     pub(crate) followers: Vec<Follower>,
+    /// The terminal, as people see it.
+    pub(crate) tty: tty::Tty,
     /// For the next result: something happened between two commands.
     warnings: Vec<Warning>,
     stream_bytes: u64,
@@ -180,6 +186,7 @@ impl Live {
 #[derive(Debug)]
 struct Running {
     number: u64,
+    /// [`pair::NO_PAIR`]: its streams are the terminal.
     pair: u64,
     overlay: Overlay,
     effect: Effect,
@@ -280,6 +287,7 @@ impl Shell {
             next_query: 1,
             bystanders: BTreeSet::new(),
             followers: Vec::new(),
+            tty: tty::Tty::default(),
             warnings: Vec::new(),
             stream_bytes: 0,
             unnoted: false,
@@ -468,6 +476,7 @@ impl Shell {
                 things.push((self.parked(&format!("text:{number}")), masked.as_fd()));
             }
         }
+        self.terminal_descriptors(things);
         self.output_pipes(things);
         if let Some(running) = &self.running
             && let Some(pipe) = running.input.as_ref().and_then(input::Input::pipe)
@@ -480,19 +489,6 @@ impl Shell {
     pub(crate) fn output_pipes<'a>(&'a self, things: &mut Vec<(String, BorrowedFd<'a>)>) {
         for (id, pair) in &self.pairs {
             things.extend(pair.pipes().map(|(kind, stream, pipe)| (self.parked_end(*id, kind, stream), pipe)));
-        }
-    }
-
-    /// What programs write to `/dev/tty`. Nobody looks at it yet; it must not fill up.
-    pub(crate) fn terminal_ready(&mut self, host: &mut Host) {
-        let Some(live) = &self.live else { return };
-        let mut buffer = [0_u8; 4096];
-        match rustix::io::read(&live.terminal, &mut buffer) {
-            Ok(0) | Err(rustix::io::Errno::IO) => {
-                // Nobody has the terminal open any more; the end of the process is told elsewhere.
-                let _ = host.poller.remove(&live.terminal);
-            }
-            Ok(_) | Err(_) => {}
         }
     }
 

@@ -11,5 +11,6 @@ pub mod packet;
 pub mod poll;
 pub mod proc;
 pub mod pty;
+pub mod screen;
 pub mod spawn;
 pub mod tree;

@@ -57,8 +57,9 @@ pub struct Spawn<'a> {
     pub cwd: &'a Path,
     pub open_files: OpenFiles,
     pub stdin: OwnedFd,
-    /// Standard output and error. If a terminal: the controlling one of a session of its own.
+    /// Standard output. If a terminal: the controlling one of a session of its own.
     pub terminal: OwnedFd,
+    pub stderr: OwnedFd,
 }
 
 /// Starts a process in its own session, with `terminal` as its controlling terminal, as a child of the nearest
@@ -76,8 +77,8 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
         .envs(spawn.env.iter().map(|(name, value)| (OsStr::from_bytes(name), OsStr::from_bytes(value))))
         .current_dir(spawn.cwd)
         .stdin(spawn.stdin)
-        .stdout(spawn.terminal.try_clone()?)
-        .stderr(spawn.terminal);
+        .stdout(spawn.terminal)
+        .stderr(spawn.stderr);
     let between = move || {
         // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setrlimit`, `setsid`, `getpid`, `write` and `ioctl` are
         // async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.

@@ -7,5 +7,6 @@
     reason = "helpers fail the test they are called from, as tests themselves do; the rig serves other suites too"
 )]
 
+mod attach;
 mod rig;
 mod smoke;

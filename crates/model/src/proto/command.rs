@@ -90,7 +90,7 @@ impl Exec {
             env: self.env.iter().map(|(name, value)| (name.clone(), hide(value))).collect(),
             stdin: match &self.stdin {
                 Stdin::Bytes(bytes) => Stdin::Bytes(hide(bytes)),
-                other @ (Stdin::Empty | Stdin::Open) => other.clone(),
+                other @ (Stdin::Empty | Stdin::Open | Stdin::Terminal) => other.clone(),
             },
             ..self.clone()
         }
@@ -113,6 +113,9 @@ pub enum Stdin {
     /// Written to while it runs, by [`super::Request::Stdin`].
     #[n(2)]
     Open,
+    /// The shell's own terminal, which is its output, too: how a person's command runs.
+    #[n(3)]
+    Terminal,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

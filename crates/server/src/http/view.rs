@@ -468,7 +468,7 @@ const SIGNALS: [&str; 31] = [
 ];
 
 /// `KILL` for 9; a number that has no name as it is.
-fn signal_name(number: i32) -> String {
+pub(super) fn signal_name(number: i32) -> String {
     let named = usize::try_from(number).ok().and_then(|number| SIGNALS.get(number.checked_sub(1)?));
     named.map_or_else(|| number.to_string(), |name| (*name).to_owned())
 }

@@ -298,6 +298,7 @@ impl Machine {
         if !wait_until(WITHIN, || self.walls.is_alive(&place).is_ok_and(|alive| !alive)) {
             return Err(self.error("destroy", Trouble::TimedOut, Effect::Unknown, "its processes don't end"));
         }
+        past::forget_memory(&place);
         self.readings.lock().unwrap_or_else(PoisonError::into_inner).remove(lease);
         for name in ["instance", "stopped", "place/sock"] {
             remove_file(&self.places.lease(lease).join(name)).map_err(&failed)?;

@@ -1,13 +1,13 @@
 //! A shell of a steward, which outlives us.
 
-use super::{Captured, Listener, Opening, Run, Runtime, RuntimeError};
-use crate::steward::{Next, Steward, StewardError};
+use super::{Captured, Listener, Opening, Run, Runtime, RuntimeError, Sight};
+use crate::steward::{Attending, Next, Seen, Steward, StewardError};
 use async_trait::async_trait;
 use std::sync::Arc;
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
     Cancel, CommandInfo, EnvInfo, Exec, Fault, FaultCode, FirstSignal, Follow, OpenShell, Program, Reply, Request,
-    SetEnv, SetState, ShellInfo, StoredState,
+    SetEnv, SetState, ShellInfo, Size, StoredState,
 };
 use stead_model::state::{Bytes, ShellState};
 
@@ -141,11 +141,48 @@ impl Runtime for LiveRuntime {
         Ok(info.running.is_some() || info.queued > 0 || info.jobs.is_some_and(|jobs| jobs > 0))
     }
 
+    async fn attach(&self, size: Size) -> Result<Arc<dyn Sight>, RuntimeError> {
+        Ok(Arc::new(LiveSight(self.steward.attend(self.shell.clone(), size).await?)))
+    }
+
     fn remembers(&self) -> bool {
         true
     }
 
     fn is_broken(&self) -> bool {
         self.steward.is_broken()
+    }
+}
+
+#[derive(Debug)]
+struct LiveSight(Attending);
+
+#[async_trait]
+impl Sight for LiveSight {
+    async fn next(&self) -> Result<Seen, RuntimeError> {
+        self.0.next().await.map_err(|error| {
+            // A steward from before there was anything to attach to can't read the request.
+            if error.fault() == Some(FaultCode::Invalid) {
+                let message = "the steward of this sandbox is too old to be attached to";
+                return Fault::new(FaultCode::Unsupported, message).into();
+            }
+            error.into()
+        })
+    }
+
+    async fn taken(&self, bytes: u64) -> Result<(), RuntimeError> {
+        Ok(self.0.taken(bytes).await?)
+    }
+
+    async fn press(&self, keys: &[u8]) -> Result<(), RuntimeError> {
+        Ok(self.0.press(keys).await?)
+    }
+
+    async fn resize(&self, size: Size) -> Result<(), RuntimeError> {
+        Ok(self.0.resize(size).await?)
+    }
+
+    async fn leave(&self) -> Result<(), RuntimeError> {
+        Ok(self.0.leave().await?)
     }
 }

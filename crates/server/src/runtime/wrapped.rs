@@ -157,7 +157,7 @@ impl WrappedRuntime {
         if let Some((_, ended)) = inner.open.get(&run.command) {
             return Ok(Admitted::Beside(ended.clone()));
         }
-        if matches!(run.stdin, Stdin::Open) {
+        if matches!(run.stdin, Stdin::Open | Stdin::Terminal) {
             return Err(Fault::new(FaultCode::Unsupported, "this provider can't write to a running command"));
         }
         run.check()?;
@@ -472,7 +472,7 @@ fn shot(
     ];
     let stdin = match &run.stdin {
         Stdin::Bytes(bytes) => bytes.0.clone(),
-        Stdin::Empty | Stdin::Open => Vec::new(),
+        Stdin::Empty | Stdin::Open | Stdin::Terminal => Vec::new(),
     };
     Shot {
         dir,

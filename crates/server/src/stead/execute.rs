@@ -299,7 +299,7 @@ impl<'a> Travel<'a> {
 }
 
 /// The record of a command that is about to be sent.
-fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
+pub(super) fn row(inner: &Inner, seat: &Seat, id: CommandId, text: &[u8]) -> Command {
     Command {
         id,
         thread: seat.thread.id.clone(),

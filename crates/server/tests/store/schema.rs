@@ -124,6 +124,19 @@ async fn a_database_of_a_newer_version_is_left_to_it() {
 }
 
 #[tokio::test]
+async fn a_database_of_an_older_version_is_brought_up_to_date_with_all_it_has() {
+    let file = File::new();
+    let (thread, terminal, _) = make_thread(&*file.open().await, "a", 1).await;
+    let back = "DROP TABLE terminal_secrets; DROP TABLE terminal_env; DELETE FROM _sqlx_migrations WHERE version = 2";
+    file.sql(back.to_owned()).await;
+    let store = file.open().await;
+    assert_eq!(store.thread(&thread.id).await.unwrap(), Some(thread));
+    let asked = stead_server::store::AskedEnv::default();
+    assert_eq!(store.change_env(&terminal.id, &asked).await.unwrap().seq, 1);
+    file.check().await;
+}
+
+#[tokio::test]
 async fn a_migration_that_was_another_is_told() {
     let what = after("UPDATE _sqlx_migrations SET checksum = x'00'").await;
     assert_says(&what, &["migration 1 is not the one of this version"]);

@@ -57,11 +57,13 @@ impl Shell {
         }
         self.obsolete.push(before.stored);
         self.set_state(state);
+        host.prompts.insert(self.key);
         Ok(())
     }
 
     /// Ends the shell's processes and removes what it had in the run directory. Its journal stays.
     pub(crate) fn stop(&mut self, host: &mut Host) -> Result<(), Fault> {
+        self.close_terminal(host);
         if let Some(live) = &self.live {
             let session = live.pid;
             self.condemn();
@@ -87,7 +89,7 @@ impl Shell {
 
 /// Kills every process of a session. What was forking while we looked is found the next time; what has been killed
 /// forks no more, so this ends. The bound is for a kernel that won't let a process go (a dead network disk).
-fn end_session(session: i32) {
+pub(super) fn end_session(session: i32) {
     for _ in 0..1000 {
         let left: Vec<_> = proc::of_session(session).into_iter().filter(|stat| stat.state != b'Z').collect();
         if left.is_empty() {

@@ -8,13 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use stead_model::effect::Effect;
-use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, Status, Warning};
+use stead_model::proto::{CancelReason, Ending, Event, Fault, FaultCode, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
 use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
 
-use super::pair::{Emptied, Upto};
+use super::pair::{Emptied, NO_PAIR, Upto};
 
 /// How the shell came to be without its command.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Shell {
 
     pub(super) fn finish_as(&mut self, host: &mut Host, left: &Left) {
         let Some(pair) = self.running.as_ref().map(|running| running.pair) else { return };
-        let emptied = match self.empty_pair(host, pair, Upto::Present) {
+        let emptied = match self.empty_streams(host, pair) {
             Ok(Emptied::Stalled) | Err(JournalError::NoSpace) => return self.finish_later(host),
             Ok(emptied) => emptied,
             Err(error) => {
@@ -74,6 +74,9 @@ impl Shell {
         } else {
             self.release_pair(host, pair);
         }
+        if pair == NO_PAIR {
+            self.take_typed_ahead();
+        }
         let wrote = self.commands.get(&running.number).is_some_and(|entry| entry.bytes != [0, 0]);
         let changed = running.effect == Effect::Unknown || running.cancel.is_some();
         // Even commands that leave nothing behind are to be forgotten one day.
@@ -81,6 +84,15 @@ impl Shell {
             host.chores.insert(self.key);
         }
         self.start_next(host);
+    }
+
+    /// Takes all that the command wrote.
+    fn empty_streams(&mut self, host: &mut Host, pair: u64) -> Result<Emptied, JournalError> {
+        if pair != NO_PAIR {
+            return self.empty_pair(host, pair, Upto::Present);
+        }
+        // What its background children write later is seen on the screen, and is no command's.
+        Ok(if self.empty_terminal(host) { Emptied::Closed } else { Emptied::Stalled })
     }
 
     fn settle(&mut self, running: &Running, left: &Left) -> (Ending, StateMark) {
@@ -223,7 +235,7 @@ impl Shell {
         let ending = self.ending_as_written(ending);
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
-        let drained = !ending.streams_open;
+        let (drained, version) = (!ending.streams_open, mark.version);
         let record = Record::Ended(Box::new(Ended { number, seq, at: now(), ending, state: mark }));
         let at = self.journal.append(&[&record], Need::Last)?;
         entry.last_seq = seq;
@@ -233,6 +245,11 @@ impl Shell {
         if entry.masked.take().is_some() {
             host.link.unpark(&self.parked(&format!("text:{number}")));
         }
+        if self.tty.line == Some(number) {
+            self.tty.line = None;
+        }
+        self.tell_people(host, &Event::Advanced(version));
+        host.prompts.insert(self.key);
         host.news.insert(self.key);
         Ok(())
     }
@@ -316,6 +333,9 @@ impl Shell {
             }
         } else if was_ready && !condemned {
             self.warn("shell_restarted", "the shell died between two commands and was started again with its state");
+        }
+        if was_ready && !condemned {
+            self.tell_of_death(host, status);
         }
         self.release(host);
         self.respawn(host);

@@ -45,7 +45,7 @@ impl Shell {
     pub(super) fn make_input(&mut self, host: &mut Host, number: u64, stdin: &Stdin) -> io::Result<Option<Input>> {
         let path = self.place(&format!("i.{number}"));
         let pipe = match stdin {
-            Stdin::Empty => return Ok(None),
+            Stdin::Empty | Stdin::Terminal => return Ok(None),
             Stdin::Bytes(bytes) => {
                 super::spawn::write_private(&path, bytes)?;
                 None
@@ -63,7 +63,7 @@ impl Shell {
 
     /// The input of a command that a new steward found running.
     pub(super) fn adopt_input(&self, number: u64, stdin: &Stdin, pipe: Option<OwnedFd>) -> Option<Input> {
-        if *stdin == Stdin::Empty {
+        if matches!(stdin, Stdin::Empty | Stdin::Terminal) {
             return None;
         }
         let path = self.place(&format!("i.{number}"));

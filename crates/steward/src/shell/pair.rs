@@ -17,6 +17,9 @@ use stead_model::record::{ChunkRecord, Record};
 use stead_term::fifo::{self, Condition, Moved};
 use stead_term::poll::Interest;
 
+/// In the place of a pair: the command has the terminal for its streams.
+pub(super) const NO_PAIR: u64 = 0;
+
 /// What one turn of the loop moves from one stream; the others get their turn after it.
 const SLICE: u64 = 1 << 20;
 
@@ -256,6 +259,9 @@ impl Shell {
 
     /// Whether anybody has the streams open at this moment.
     pub(super) fn is_held(&self, host: &Host, id: u64) -> bool {
+        if id == NO_PAIR {
+            return self.has_terminal();
+        }
         let held = |end: &End| !matches!(host.probe.look(&end.fifo), Ok(Condition::Closed));
         self.pairs.get(&id).is_some_and(|pair| pair.ends.iter().any(held))
     }
@@ -319,6 +325,8 @@ impl Shell {
         for id in self.pairs.keys().copied().collect::<Vec<_>>() {
             self.output_ready(host, id);
         }
+        self.retry_terminal(host);
+        self.prompt_said(host);
         self.finish_if_over(host);
         self.conclude_env(host);
         self.start_next(host);
@@ -412,7 +420,7 @@ impl Shell {
     }
 
     /// The bytes are on disk, but nothing says so: they don't count until it does.
-    fn take_back(&mut self, number: u64, at: usize, bytes: u64) {
+    pub(super) fn take_back(&mut self, number: u64, at: usize, bytes: u64) {
         self.unnoted = true;
         self.stream_bytes -= bytes;
         if let Some(length) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
@@ -477,6 +485,9 @@ impl Shell {
 
     /// The pair is free: the spare one, if there is none.
     pub(super) fn release_pair(&mut self, host: &mut Host, id: u64) {
+        if id == NO_PAIR {
+            return;
+        }
         if let Some(pair) = self.pairs.get_mut(&id) {
             pair.owner = None;
             for end in &mut pair.ends {

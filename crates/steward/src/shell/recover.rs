@@ -152,6 +152,9 @@ impl Shell {
         for number in &past.masked {
             shell.unmask(*number, ours.remove(&format!("text:{number}")));
         }
+        let names = ["tb", "ppty", "pctl", "plin"];
+        let mut of_terminal: Store =
+            names.iter().filter_map(|name| Some(((*name).to_owned(), ours.remove(*name)?))).collect();
         shell.adopt_pairs(host, &mut ours, &past.started);
         match (ours.remove("ctl"), ours.remove("rep"), ours.remove("pty"), past.spawned.clone()) {
             (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
@@ -161,6 +164,7 @@ impl Shell {
             (_, _, _, None) if running.is_none() && shell.queue.is_empty() => {}
             _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
         }
+        shell.adopt_terminal(host, &mut of_terminal);
         shell.sweep_run_directory();
         Ok(Some(shell))
     }

@@ -1,5 +1,6 @@
 //! From a request to a line in the control FIFO.
 
+use super::pair::NO_PAIR;
 use super::{Entry, Live, Running, Shell, Stage, io_fault, journal_fault, watch};
 use crate::host::{Host, What, now, uptime};
 use crate::journal::Need;
@@ -90,7 +91,13 @@ impl Shell {
         }
         let overlay = self.overlay(&exec)?;
         let effect = self.effect(&exec, &overlay);
-        let pair = self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?;
+        let pair = if exec.stdin == Stdin::Terminal {
+            // What is there already is not this command's.
+            self.empty_terminal(host);
+            NO_PAIR
+        } else {
+            self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
+        };
         let prepared = self.prepare(host, number, &exec, &overlay, effect);
         let input = match prepared {
             Ok(input) => input,
@@ -182,7 +189,11 @@ impl Shell {
         let trigger = Trigger {
             number: running.number,
             pair: running.pair,
-            input: if exec.stdin == Stdin::Empty { Input::Empty } else { Input::Given },
+            input: match exec.stdin {
+                Stdin::Empty => Input::Empty,
+                Stdin::Bytes(_) | Stdin::Open => Input::Given,
+                Stdin::Terminal => Input::Terminal,
+            },
             last_status: self.mark.last_status,
             overlay: !running.overlay.is_empty(),
             capture: running.effect == Effect::Unknown,

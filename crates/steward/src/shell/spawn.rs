@@ -17,10 +17,6 @@ use stead_model::state::restore::{self, Extent};
 use stead_term::poll::Interest;
 use stead_term::{fifo, proc, pty, spawn};
 
-/// A terminal nobody looks at still has a size; programs ask for it.
-const COLUMNS: u16 = 80;
-const ROWS: u16 = 24;
-
 /// Shells in a row that may die before they are ready, until queued commands are told that none can be had.
 const MOST_STILLBORN: u32 = 3;
 
@@ -57,7 +53,7 @@ impl Shell {
         let control = fifo::open_both(&control_path)?;
         let replies = fifo::open_both(&reply_path)?;
         let stdin = fifo::open_input(&control_path)?;
-        let pty = pty::open(COLUMNS, ROWS).map_err(|error| {
+        let pty = pty::open(self.tty.size.columns, self.tty.size.rows).map_err(|error| {
             let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
             io::Error::new(error.kind(), message)
         })?;
@@ -78,6 +74,8 @@ impl Shell {
             open_files: host.open_files,
             stdin,
             terminal: pty.user,
+            // Where it would show its own prompts.
+            stderr: OwnedFd::from(File::options().write(true).open("/dev/null")?),
         };
         let pid = spawn::detached(spawn)?;
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);

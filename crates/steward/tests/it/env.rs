@@ -165,3 +165,25 @@ fn a_shell_that_is_interrupted_by_its_child_gets_it_all_the_same() {
     wait_for("the value", || (shell.run("echo $A").stdout == b"20\n").then_some(()));
     assert!(is_alive(pid));
 }
+
+#[test]
+fn a_new_log_file_knows_of_it() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    shell.set_env(3, &[("A", Some("a"))]);
+    shell.set_secret("TOKEN", 5, Some("s3cr3t-Va1ue"));
+    // Each fills half of one.
+    let long = vec![b'#'; 4 << 20];
+    for _ in 0..5 {
+        shell.run(long.clone());
+    }
+    assert!(rig.path().join("journal/1/000002.log").exists());
+    // As if the files before had been forgotten.
+    std::fs::remove_file(rig.path().join("journal/1/000001.log")).unwrap();
+    kill_steward(&rig);
+    let mut shell = TestShell { client: rig.client(), id: shell.id };
+    let env = shell.info().env.unwrap();
+    assert_eq!((env.seq, env.secrets.len(), env.secrets.iter().all(|secret| secret.held)), (3, 1, true));
+    shell.kill();
+    assert_eq!(shell.out("echo $A ${#TOKEN}"), "a 12\n");
+}

@@ -11,7 +11,8 @@ use stead_model::env::Secret;
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{
-    CommandInfo, Ending, Exec, OpenShell, Program, Reply, Request, SetEnv, SetSecret, ShellInfo, StoredState,
+    CommandInfo, Ending, Exec, ListCommands, OpenShell, Program, Reply, Request, SetEnv, SetSecret, ShellInfo,
+    StoredState,
 };
 use stead_model::state::{Bytes, ShellState};
 use stead_steward::client::{Client, ClientError, Outcome, Told};
@@ -243,6 +244,15 @@ impl TestShell {
     pub(crate) fn info(&mut self) -> ShellInfo {
         match self.client.request(&Request::Shell(self.id.clone())).unwrap() {
             Reply::Shell(info) => *info,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Its commands, newest first.
+    pub(crate) fn commands(&mut self) -> Vec<CommandInfo> {
+        let list = ListCommands { shell: self.id.clone(), limit: 100, before: None };
+        match self.client.request(&Request::Commands(list)).unwrap() {
+            Reply::Commands(list) => list,
             other => panic!("{other:?}"),
         }
     }

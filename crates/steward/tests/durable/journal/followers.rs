@@ -79,7 +79,7 @@ fn late_output_is_kept_marked_and_told_until_the_last_child_is_gone() {
                 gate.release();
             }
         }
-        Told::Event(Event::Started(_) | Event::Stalled(_)) => {}
+        Told::Event(_) => {}
     });
     assert_eq!(told_of, ["false now Stdout", "ended, open true", "true late out Stdout", "true late err Stderr"]);
     assert_eq!((last.unwrap().stdout_bytes, info(&mut other, &command).stderr_bytes), (13, 9));
