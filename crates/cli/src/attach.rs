@@ -126,7 +126,10 @@ impl Seat {
             }
             tell!("\r\n[the connection broke; connecting again, {} leaves]\r", self.keys);
             match self.again().await? {
-                Ok(again) => socket = again,
+                Ok(again) => {
+                    tell!("[connected again]\r");
+                    socket = again;
+                }
                 Err(left) => return Ok(left),
             }
         }
