@@ -58,9 +58,11 @@ pub(crate) fn man() -> Result<u8, Failure> {
             let name = format!("stead {}", verb.get_name());
             page.extend_from_slice(format!(".SH \"{}\"\n", name.to_uppercase()).as_bytes());
             let man = clap_mangen::Man::new(verb.clone().bin_name(&name).display_name(&name));
-            man.render_synopsis_section(page)?;
-            man.render_description_section(page)?;
-            man.render_options_section(page)?;
+            let mut part = Vec::new();
+            man.render_synopsis_section(&mut part)?;
+            man.render_description_section(&mut part)?;
+            man.render_options_section(&mut part)?;
+            page.extend_from_slice(within(&String::from_utf8_lossy(&part)).as_bytes());
             page.extend_from_slice(as_it_is(verb.get_after_help()).as_bytes());
         }
         Ok(())
@@ -68,6 +70,18 @@ pub(crate) fn man() -> Result<u8, Failure> {
     render(&mut page).map_err(Failure::Output)?;
     print::out(&String::from_utf8_lossy(&page))?;
     Ok(0)
+}
+
+/// Sections of a page of its own as parts of a section of ours.
+fn within(page: &str) -> String {
+    let line = |line: &str| match line {
+        ".SH SYNOPSIS" | ".SH DESCRIPTION" => Some(".PP".to_owned()),
+        ".SH OPTIONS" => Some(".SS Options".to_owned()),
+        // Said once, at the top.
+        _ if line.starts_with(".ie ") || line.starts_with(".el ") => None,
+        _ => Some(line.to_owned()),
+    };
+    page.lines().filter_map(line).flat_map(|line| [line, "\n".to_owned()]).collect()
 }
 
 /// Examples stand in lines of their own, which a manual page would otherwise fill.

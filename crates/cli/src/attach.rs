@@ -40,18 +40,13 @@ pub(crate) fn run(asked: &Attach) -> Result<u8, Failure> {
         let seat = Seat::take(client, path, asked.detach_keys.clone())?;
         let left = seat.sit(socket).await;
         match left? {
-            Left::Keys => {
+            Left::Went => {
                 tell!("left `{}`; it goes on", asked.at.thread);
                 Ok(0)
             }
-            Left::Exit(end) => {
-                let code = end.at("exit_code").as_u64().and_then(|code| u8::try_from(code).ok());
-                tell!(
-                    "the shell of `{}` ended{}",
-                    asked.at.thread,
-                    code.map_or(String::new(), |code| format!(" with {code}"))
-                );
-                Ok(code.unwrap_or(0))
+            Left::Closed => {
+                tell!("the terminal of `{}` was closed", asked.at.thread);
+                Ok(0)
             }
             Left::Hangup => Ok(0),
             Left::Signal(number) => Ok(128 + number),
@@ -71,9 +66,10 @@ fn size() -> (u16, u16) {
 
 /// Why somebody is no longer attached.
 enum Left {
-    Keys,
-    /// The shell ended; what the server says about it.
-    Exit(Value),
+    /// By the keys, or at the end of input.
+    Went,
+    /// The server has no terminal for us any more.
+    Closed,
     /// Our own terminal is gone.
     Hangup,
     Signal(u8),
@@ -130,7 +126,10 @@ impl Seat {
             }
             tell!("\r\n[the connection broke; connecting again, {} leaves]\r", self.keys);
             match self.again().await? {
-                Ok(again) => socket = again,
+                Ok(again) => {
+                    tell!("[connected again]\r");
+                    socket = again;
+                }
                 Err(left) => return Ok(left),
             }
         }
@@ -147,8 +146,8 @@ impl Seat {
                     }
                     Some(Ok(Message::Text(text))) => {
                         let said: Value = serde_json::from_str(&text).unwrap_or_default();
-                        if said.at("type") == "exit" {
-                            return Ok(Parted::Left(Left::Exit(said)));
+                        if let Some(left) = told(&said) {
+                            return Ok(Parted::Left(left));
                         }
                         continue;
                     }
@@ -190,7 +189,7 @@ impl Seat {
                     typed = self.typed.recv() => {
                         let Some(bytes) = typed else { return Ok(Err(Left::Hangup)) };
                         if let Typed::Leave(_) = self.scanner.feed(&bytes) {
-                            return Ok(Err(Left::Keys));
+                            return Ok(Err(Left::Went));
                         }
                     }
                     number = first(&mut self.ends) => return Ok(Err(Left::Signal(number))),
@@ -209,8 +208,22 @@ impl Seat {
         let Some(bytes) = bytes else { return Err(Left::Hangup) };
         match self.scanner.feed(&bytes) {
             Typed::Through(bytes) => Ok(bytes),
-            Typed::Leave(_) => Err(Left::Keys),
+            Typed::Leave(_) => Err(Left::Went),
         }
+    }
+}
+
+/// What a server says beside the bytes; `None` if one stays.
+fn told(said: &Value) -> Option<Left> {
+    match (said.at("type").as_str(), said.at("reason").as_str()) {
+        (Some("detached"), Some("closed")) => Some(Left::Closed),
+        (Some("detached"), _) => Some(Left::Went),
+        (Some("exit"), _) => {
+            let code = said.at("exit_code").as_i64().map(|code| format!(" with {code}")).unwrap_or_default();
+            tell!("\r\n[the shell ended{code}; the next one has its state]\r");
+            None
+        }
+        _ => None,
     }
 }
 

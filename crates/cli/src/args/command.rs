@@ -77,15 +77,15 @@ pub(crate) struct Exec {
 
 /// Sit down at the shell of a thread.
 ///
-/// The screen is as it is, for everybody who is attached. What you start goes on when you leave. The connection is made anew
-/// when it breaks.
+/// The screen is as it is, for everybody who is attached. What you start goes on when you leave, by the keys or by Ctrl-D at
+/// the prompt. The connection is made anew when it breaks.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
   stead attach                           the thread `default`
   stead attach -t build                  another
   stead attach --detach-keys ctrl-p,q    leave with Ctrl-P and then Q
-  stead attach --detach-keys ''          no key leaves; end the shell instead")]
+  stead attach --detach-keys ''          no key leaves; Ctrl-D at the prompt does")]
 pub(crate) struct Attach {
     #[command(flatten)]
     pub(crate) at: InThread,

@@ -10,7 +10,7 @@ fn output_and_errors_are_passed_on_byte_for_byte() {
     let front = Front::new();
     let run = front.start(&["exec", r"printf 'a\0\377\200\n'; printf '\303' ; printf '\274\376' >&2; printf '\274'"]);
     assert_eq!(run.end_bytes(), (Some(0), b"a\0\xff\x80\n\xc3\xbc".to_vec(), b"\xbc\xfe".to_vec()));
-    let numbers: String = (1..=300_000).map(|number| format!("{number}\n")).collect();
+    let numbers: String = (1..=300_000).flat_map(|number: u32| [number.to_string(), "\n".to_owned()]).collect();
     assert!(front.run(&["exec", "seq 300000"]) == said(0, &numbers, ""));
 }
 

@@ -16,7 +16,7 @@ fn a_command_is_followed_over_the_death_of_the_server_and_no_byte_is_lost_or_dou
     run.wait_for_stdout("\n4000\n");
     front.kill_server(Signal::KILL);
     gate.release();
-    let want: String = (1..=6000).map(|number| format!("{number}\n")).collect();
+    let want: String = (1..=6000).flat_map(|number: u32| [number.to_string(), "\n".to_owned()]).collect();
     assert!(run.end() == said(3, &want, ""));
 }
 
