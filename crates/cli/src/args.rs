@@ -130,7 +130,6 @@ pub(crate) struct AsJson {
     pub(crate) json: bool,
 }
 
-/// Say which providers work on this machine, and why not where they don't; and whether a server runs.
 /// Serve the HTTP interface, and look after every thread.
 ///
 /// With no arguments it works on a fresh machine: data below the XDG data directory, a token made on first start, one

@@ -93,23 +93,28 @@ pub(crate) fn orphans(asked: &Orphans) -> Result<u8, Failure> {
 
 pub(crate) fn token(asked: &Token) -> Result<u8, Failure> {
     match &asked.deed {
-        TokenDeed::Create { name, read_only, expires, form, reach } => session::run(reach, async |mut client| {
-            let mut body = json!({ "name": name, "scope": if *read_only { "read" } else { "admin" } });
-            if let Some(expires) = expires {
-                body.set("expires_in_s", expires.as_secs().max(1));
-            }
-            let token = client.post("/api/tokens", &body).await?;
-            let text = if form.json {
-                format!("{token:#}\n")
-            } else {
-                format!("{}\n", token.at("token").as_str().unwrap_or("-"))
-            };
-            print::out(&text)?;
-            if !form.json {
-                tell!("this is `{}`, {}; it is not shown again", name, one_line(token.at("id")));
-            }
-            Ok(0)
-        }),
+        TokenDeed::Create { name, read_only, projects, expires, form, reach } => {
+            session::run(reach, async |mut client| {
+                let mut body = json!({ "name": name, "scope": if *read_only { "read" } else { "admin" } });
+                if !projects.is_empty() {
+                    body.set("projects", projects.clone());
+                }
+                if let Some(expires) = expires {
+                    body.set("expires_in_s", expires.as_secs().max(1));
+                }
+                let token = client.post("/api/tokens", &body).await?;
+                let text = if form.json {
+                    format!("{token:#}\n")
+                } else {
+                    format!("{}\n", token.at("token").as_str().unwrap_or("-"))
+                };
+                print::out(&text)?;
+                if !form.json {
+                    tell!("this is `{}`, {}; it is not shown again", name, one_line(token.at("id")));
+                }
+                Ok(0)
+            })
+        }
         TokenDeed::List { form, reach } => {
             let head = ["TOKEN", "NAME", "SCOPE", "CREATED", "LAST USED", "EXPIRES", "REVOKED"];
             list(form, reach, "/api/tokens", &head, "no tokens", |item| {

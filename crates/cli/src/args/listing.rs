@@ -33,7 +33,7 @@ pub(crate) struct Token {
 pub(crate) enum TokenDeed {
     /// Make a token and print it, this once.
     #[command(
-        after_help = "Examples:\n  STEAD_TOKEN=$(stead token create ci)\n  stead token create --read-only --expires 12h screen"
+        after_help = "Examples:\n  STEAD_TOKEN=$(stead token create ci)\n  stead token create --read-only --expires 12h screen\n  stead token create --project web-01234567 agent"
     )]
     Create {
         /// What it is for.
@@ -42,6 +42,9 @@ pub(crate) enum TokenDeed {
         /// It may look, and change nothing.
         #[arg(long)]
         read_only: bool,
+        /// It is good for this project alone; may be given several times.
+        #[arg(long = "project", value_name = "PROJECT")]
+        projects: Vec<String>,
         /// It is good for this long only (`30s`, `5m`, `1h`).
         #[arg(long, value_name = "TIME", value_parser = duration)]
         expires: Option<Duration>,
