@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stead_server::clock::SystemClock;
 use stead_server::config::{LogFormat, ServerConfig};
+use stead_server::files::LinkKey;
 use stead_server::http::{self, App, Doors, Guard};
 use stead_server::stead::{Parts, Stead};
 use stead_server::store::{SqliteStore, Store, StoreError};
@@ -76,7 +77,8 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let mut hosts = server.allowed_hosts.clone();
         hosts.push(host_of(address));
         let guard = Arc::new(Guard::new(tokens, hosts, server.requests_per_second));
-        let router = http::router(App { stead: stead.clone(), guard });
+        let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
+        let router = http::router(App { stead: stead.clone(), guard, links });
         let stop = CancellationToken::new();
         tokio::spawn(wait_for_signal(stop.clone())?);
         print::said(Some(line));

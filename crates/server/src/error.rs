@@ -35,6 +35,16 @@ pub enum Error {
     #[error("can't use `{path}`: {message}")]
     Path { path: String, message: String },
     #[error("{0}")]
+    PreconditionFailed(String),
+    #[error("{0}")]
+    TooLarge(String),
+    #[error("{0}")]
+    NoSpace(String),
+    #[error("{0}")]
+    Forbidden(String),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("{0}")]
     Io(String),
     #[error(transparent)]
     Env(#[from] EnvError),
@@ -85,8 +95,14 @@ impl Error {
                 StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Database(_) => "unavailable",
             },
             Self::Path { .. } => "invalid_path",
+            Self::PreconditionFailed(_) => "precondition_failed",
+            Self::NoSpace(_) => "no_space",
+            Self::Forbidden(_) => "forbidden",
+            Self::Unsupported(_) => "unsupported",
             Self::Env(EnvError::Name(_) | EnvError::Own(_)) => "invalid_env_name",
-            Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => "too_large",
+            Self::TooLarge(_) | Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => {
+                "too_large"
+            }
             Self::Broken(_) | Self::Io(_) | Self::Vault(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => {
                 "unavailable"
             }
@@ -109,6 +125,11 @@ impl Error {
             | Self::InitFailed { .. }
             | Self::Store(_)
             | Self::Path { .. }
+            | Self::PreconditionFailed(_)
+            | Self::TooLarge(_)
+            | Self::NoSpace(_)
+            | Self::Forbidden(_)
+            | Self::Unsupported(_)
             | Self::Io(_)
             | Self::Env(_)
             | Self::Vault(_)

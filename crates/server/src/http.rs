@@ -5,6 +5,7 @@ mod access;
 mod body;
 mod commands;
 mod exec;
+mod files;
 mod guard;
 mod leases;
 mod listen;
@@ -25,6 +26,7 @@ pub use guard::Guard;
 pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;
 
+use crate::files::LinkKey;
 use crate::stead::Stead;
 use axum::Router;
 use axum::extract::FromRef;
@@ -37,6 +39,8 @@ use utoipa_axum::router::OpenApiRouter;
 pub struct App {
     pub stead: Stead,
     pub guard: Arc<Guard>,
+    /// Signs links to files.
+    pub links: Arc<LinkKey>,
 }
 
 impl FromRef<App> for Stead {
@@ -59,6 +63,7 @@ impl FromRef<App> for Stead {
         (name = "threads", description = "Conversations and what belongs to them"),
         (name = "terminals", description = "Durable shell state"),
         (name = "commands", description = "Running things, and what became of them"),
+        (name = "files", description = "Files of a sandbox, also while its instance sleeps or is gone"),
         (name = "leases", description = "Compute: leases, instances, providers"),
         (name = "server", description = "The server itself"),
     )
@@ -71,6 +76,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(terminals::routes())
         .merge(exec::routes())
         .merge(commands::routes())
+        .merge(files::routes())
         .merge(leases::routes())
         .merge(lists::routes())
         .merge(pty::routes())

@@ -186,6 +186,10 @@ pub trait Provider: Send + Sync + Debug {
     fn surroundings(&self, workspace: &str) -> Surroundings;
     /// The trees that hold a workspace's files on this machine, where there are such.
     fn trees(&self, workspace: &str) -> Vec<Tree>;
+    /// Directories that may lie within those trees and are no sandbox's: the server's own, and what others keep there.
+    fn private(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
     /// Where the steward of a lease keeps its journal, if this machine can read it.
     fn journal(&self, _lease: &LeaseId) -> Option<PathBuf> {
         None

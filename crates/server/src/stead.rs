@@ -228,6 +228,11 @@ impl Stead {
         failed
     }
 
+    /// The files of a thread that there is; neither makes nor wakes anything.
+    pub async fn files(&self, thread: &ThreadId) -> Result<Files, Error> {
+        Files::of(&self.inner, &self.thread(thread).await?.default_terminal).await
+    }
+
     /// A lease as it is; looks at the provider only if what is known is old, and wakes nothing.
     pub async fn lease(&self, lease: &LeaseId) -> Result<Ready, Error> {
         Ok(self.inner.leases.look(lease, "read.status").await?)
@@ -261,13 +266,7 @@ impl Sandbox {
 
     /// Its files; they are there also while the instance is not.
     pub async fn files(&self) -> Result<Files, Error> {
-        let store = &self.inner.core.store;
-        let terminal = store.terminal(&self.terminal).await?;
-        let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: self.terminal.to_string() })?;
-        let lease = store.lease(&terminal.lease).await?;
-        let lease = lease.ok_or_else(|| Error::NotFound { kind: "lease", id: terminal.lease.to_string() })?;
-        let provider = self.inner.core.provider(&lease.provider)?;
-        Ok(Files::new(provider.trees(&lease.workspace), self.inner.clone(), self.terminal.clone()))
+        Files::of(&self.inner, &self.terminal).await
     }
 }
 

@@ -120,7 +120,7 @@ fn from_file(path: &Path, absent: Absent) -> Result<[u8; KEY], VaultError> {
     }
 }
 
-fn read_key(path: &Path) -> io::Result<[u8; KEY]> {
+pub(crate) fn read_key(path: &Path) -> io::Result<[u8; KEY]> {
     let flags = rustix::fs::OFlags::NOFOLLOW.union(rustix::fs::OFlags::NONBLOCK).bits().cast_signed();
     let mut file = File::options().read(true).custom_flags(flags).open(path)?;
     let meta = file.metadata()?;
@@ -139,7 +139,7 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY]> {
 }
 
 /// Whole and on disk, or not at all; one that is there already stays.
-fn make_key(path: &Path, key: &[u8; KEY]) -> io::Result<()> {
+pub(crate) fn make_key(path: &Path, key: &[u8; KEY]) -> io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}", crate::clock::fresh_digits()));

@@ -8,4 +8,5 @@
 )]
 
 mod exec;
+mod files;
 mod rig;

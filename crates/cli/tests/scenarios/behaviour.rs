@@ -1,7 +1,9 @@
 //! What was asked for beyond the scenarios that had names.
 
+mod archives;
 mod commands;
 mod env;
+mod escapes;
 mod files;
 mod forks;
 mod leases;

@@ -80,6 +80,21 @@ impl FromRequestParts<App> for OfThread {
     }
 }
 
+/// The same for what only reads, however it is asked.
+#[derive(Debug)]
+pub(crate) struct ReadsThread(pub(crate) ThreadId);
+
+impl FromRequestParts<App> for ReadsThread {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let id: ThreadId = named(parts, app).await?;
+        caller.check_thread(app, &Method::GET, &id).await?;
+        Ok(Self(id))
+    }
+}
+
 impl Caller {
     async fn check_thread(&self, app: &App, method: &Method, id: &ThreadId) -> Answer<()> {
         if self.0.may_see_all() {

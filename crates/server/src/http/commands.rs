@@ -150,14 +150,14 @@ async fn output(
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Range {
+pub(super) enum Range {
     Whole,
     Part(u64, u64),
     Outside,
 }
 
 /// One range of bytes; several at once, or none that makes sense, are answered with everything, as they may be.
-fn read_range(text: &str, total: u64) -> Range {
+pub(super) fn read_range(text: &str, total: u64) -> Range {
     let Some((first, last)) = text.strip_prefix("bytes=").and_then(|range| range.trim().split_once('-')) else {
         return Range::Whole;
     };

@@ -106,9 +106,12 @@ fn token_of(headers: &HeaderMap) -> Option<&str> {
     })
 }
 
-/// Whether a place may be asked by anybody: whether we live, and the page that takes a token.
+/// Whether a place may be asked by anybody: whether we live, the page that takes a token, and links that are signed.
 fn is_open(uri: &Uri) -> bool {
-    matches!(uri.path(), "/healthz" | "/readyz") || (uri.path() == "/" && uri.query().is_some())
+    let path = uri.path();
+    matches!(path, "/healthz" | "/readyz")
+        || path.starts_with("/api/download/")
+        || (path == "/" && uri.query().is_some())
 }
 
 impl Guard {

@@ -140,6 +140,11 @@ impl From<Error> for Problem {
             | Error::InitFailed { .. }
             | Error::Store(_)
             | Error::Path { .. }
+            | Error::PreconditionFailed(_)
+            | Error::TooLarge(_)
+            | Error::NoSpace(_)
+            | Error::Forbidden(_)
+            | Error::Unsupported(_)
             | Error::Io(_)
             | Error::Env(_)
             | Error::Vault(_)
@@ -209,6 +214,11 @@ mod tests {
             Error::Invalid(String::new()),
             Error::TerminalBusy(String::new()),
             Error::Path { path: String::new(), message: String::new() },
+            Error::PreconditionFailed(String::new()),
+            Error::TooLarge(String::new()),
+            Error::NoSpace(String::new()),
+            Error::Forbidden(String::new()),
+            Error::Unsupported(String::new()),
             Error::Stopping,
         ];
         for error in codes {

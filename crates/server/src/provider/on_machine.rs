@@ -6,6 +6,7 @@ use super::{
     Surroundings, Tree,
 };
 use async_trait::async_trait;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stead_model::ids::{LeaseId, ProviderName};
 use stead_model::lease::Seen;
@@ -92,7 +93,14 @@ impl Provider for OnMachine {
         self.machine.walls.trees(&self.machine.places, workspace)
     }
 
-    fn journal(&self, lease: &LeaseId) -> Option<std::path::PathBuf> {
+    /// The data directory may lie in `/tmp`, which is a tree of `local`.
+    fn private(&self) -> Vec<PathBuf> {
+        let places = &self.machine.places;
+        let above = places.workspaces.parent().map(Path::to_owned);
+        above.into_iter().chain([places.workspaces.clone(), places.data.clone()]).collect()
+    }
+
+    fn journal(&self, lease: &LeaseId) -> Option<PathBuf> {
         Some(self.machine.journal(lease))
     }
 

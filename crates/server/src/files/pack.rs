@@ -1,0 +1,179 @@
+//! A directory as a tar stream. It is made while it is read, so it is as large as it likes; what fails on the way breaks
+//! the stream off, before the blocks that say that an archive is complete.
+
+use super::Files;
+use super::entry::{Kind, kind, size};
+use super::failure::Failure;
+use super::ground::{Ground, Last, Way};
+use super::spot::{Id, is_dir};
+use super::traverse::{Denied, Next, Traverse};
+use crate::error::Error;
+use bytes::Bytes;
+use rustix::fs::Stat;
+use std::ffi::OsStr;
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use tar::{Builder, EntryType, Header};
+use tokio::sync::mpsc;
+
+/// As much as is sent at once.
+const PIECE: usize = 64 * 1024;
+/// How many pieces wait for a slow reader; then the disk waits, too.
+const AHEAD: usize = 4;
+
+/// The pieces of an archive. Dropped, it is made no further.
+#[derive(Debug)]
+pub struct Packed {
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+}
+
+impl Packed {
+    /// Absent when all were given.
+    pub async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        self.pieces.recv().await
+    }
+}
+
+impl Files {
+    /// Files, directories and links below a directory, or one file; pipes, sockets and devices have no bytes to give.
+    pub async fn pack(&self, path: impl AsRef<[u8]>) -> Result<Packed, Error> {
+        let (base, private) = self
+            .at(path.as_ref(), |ground, path| {
+                // Looked at here, where a refusal can still be said.
+                Ok((Base::open(ground, path)?, ground.private_ids()))
+            })
+            .await?;
+        let (sender, pieces) = mpsc::channel(AHEAD);
+        let pack = move || {
+            let mut pipe = Pipe { sender, waiting: Vec::with_capacity(PIECE) };
+            if let Err(failure) = base.pack(&mut pipe, private) {
+                let error = match failure {
+                    Failure::Os(error) => error,
+                    failure @ (Failure::Is(_) | Failure::Path(_)) => io::Error::other(failure.at(b"").to_string()),
+                };
+                let _ = pipe.sender.blocking_send(Err(error));
+            }
+        };
+        self.inner.core.tasks.spawn_blocking(pack);
+        Ok(Packed { pieces })
+    }
+}
+
+enum Base {
+    Nothing,
+    Dir(std::os::fd::OwnedFd),
+    File(Vec<u8>, std::fs::File, Stat),
+}
+
+impl Base {
+    fn open(ground: &Ground, path: &[u8]) -> Result<Self, Failure> {
+        let spot = match ground.find(path, Last::Follow, Way::MustBe) {
+            Err(failure) if failure.is(rustix::io::Errno::NOENT) && ground.is_root(path) => return Ok(Self::Nothing),
+            found => found?,
+        };
+        match spot.stat()? {
+            None => Err(rustix::io::Errno::NOENT.into()),
+            Some(stat) if is_dir(&stat) => Ok(Self::Dir(spot.open_dir()?)),
+            Some(_) => {
+                let (file, stat) = spot.open_file()?;
+                Ok(Self::File(spot.entry()?.as_bytes().to_vec(), file, stat))
+            }
+        }
+    }
+
+    fn pack(self, pipe: &mut Pipe, private: Vec<Id>) -> Result<(), Failure> {
+        let mut builder = Builder::new(&mut *pipe);
+        match self {
+            Self::Nothing => {}
+            Self::Dir(dir) => {
+                let all = Traverse { deadline: None, denied: Denied::Fail, ..Traverse::new(usize::MAX, None, private) };
+                all.run(dir, |visit| {
+                    match kind(visit.stat) {
+                        Kind::Dir => {
+                            let mut header = header(visit.stat, EntryType::Directory);
+                            let path = [visit.path, b"/"].concat();
+                            builder.append_data(&mut header, Path::new(OsStr::from_bytes(&path)), io::empty())?;
+                        }
+                        Kind::Symlink => {
+                            let Some(target) = visit.target() else { return Ok(Next::On) };
+                            let mut header = header(visit.stat, EntryType::Symlink);
+                            let path = Path::new(OsStr::from_bytes(visit.path));
+                            builder.append_link(&mut header, path, Path::new(OsStr::from_bytes(&target)))?;
+                        }
+                        Kind::File => match visit.spot()?.open_file() {
+                            // Gone since it was seen.
+                            Err(failure) if failure.is(rustix::io::Errno::NOENT) => {}
+                            opened => {
+                                let (file, stat) = opened?;
+                                append(&mut builder, visit.path, file, &stat)?;
+                            }
+                        },
+                        Kind::Other => {}
+                    }
+                    Ok(Next::On)
+                })?;
+            }
+            Self::File(name, file, stat) => append(&mut builder, &name, file, &stat)?,
+        }
+        builder.into_inner()?;
+        Ok(pipe.flush()?)
+    }
+}
+
+fn append(builder: &mut Builder<&mut Pipe>, path: &[u8], file: std::fs::File, stat: &Stat) -> io::Result<()> {
+    let mut header = header(stat, EntryType::Regular);
+    header.set_size(size(stat));
+    builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), Exactly { file, left: size(stat) })
+}
+
+fn header(stat: &Stat, kind: EntryType) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_entry_type(kind);
+    header.set_mode(stat.st_mode & 0o7777);
+    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_size(0);
+    header
+}
+
+/// As many bytes as the header says: no more if the file grows, and an error if it shrinks.
+struct Exactly {
+    file: std::fs::File,
+    left: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = (&mut self.file).take(self.left).read(buffer)?;
+        if read == 0 && self.left > 0 && !buffer.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "a file was cut short while it was packed"));
+        }
+        self.left -= read as u64;
+        Ok(read)
+    }
+}
+
+struct Pipe {
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    waiting: Vec<u8>,
+}
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.waiting.extend_from_slice(bytes);
+        if self.waiting.len() >= PIECE {
+            self.flush()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.waiting, Vec::with_capacity(PIECE));
+        self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}

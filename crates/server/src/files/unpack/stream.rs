@@ -1,0 +1,59 @@
+//! The bytes of an archive as they come in.
+
+use super::super::failure::Failure;
+use crate::error::Error;
+use bytes::{Buf, Bytes};
+use std::io::{self, Read};
+use tokio::sync::mpsc;
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Piece(Bytes),
+    /// The sender meant to stop here; without this word it was cut off.
+    End,
+}
+
+pub(super) struct Stream {
+    received: mpsc::Receiver<Body>,
+    piece: Bytes,
+    ended: bool,
+}
+
+impl Stream {
+    pub(super) fn new(received: mpsc::Receiver<Body>) -> Self {
+        Self { received, piece: Bytes::new(), ended: false }
+    }
+
+    /// What follows an archive is of no interest, but that it follows: a stream that was cut off is not complete.
+    pub(super) fn pass_the_rest(&mut self) -> Result<(), Failure> {
+        let mut waste = [0; 8192];
+        while self.read(&mut waste).map_err(incomplete)? > 0 {}
+        Ok(())
+    }
+
+    pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Failure> {
+        self.read_exact(buffer).map_err(incomplete)
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() && !self.ended {
+            match self.received.blocking_recv() {
+                Some(Body::Piece(piece)) => self.piece = piece,
+                Some(Body::End) => self.ended = true,
+                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+            }
+        }
+        let count = buffer.len().min(self.piece.len());
+        if let Some(part) = buffer.get_mut(..count) {
+            self.piece.copy_to_slice(part);
+        }
+        Ok(count)
+    }
+}
+
+/// Whatever a stream of ours fails with, it is that it ended.
+pub(super) fn incomplete(_: io::Error) -> Failure {
+    Error::Invalid("the archive is not complete: it ends before its end".to_owned()).into()
+}
