@@ -80,7 +80,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
         let router = http::router(App { stead: stead.clone(), guard, links });
         let stop = CancellationToken::new();
-        tokio::spawn(wait_for_signal(stop.clone())?);
+        tokio::spawn(wait_for_signal(stead.clone(), stop.clone())?);
         print::said(Some(line));
         tell_ready(ready);
         http::serve(doors, router, server.limits, stop).await;
@@ -152,7 +152,7 @@ async fn open_doors(data: &Path, address: SocketAddr, any_port: bool) -> Result<
 }
 
 /// Resolves when somebody wants us to end.
-fn wait_for_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, ServeError> {
+fn wait_for_signal(stead: Stead, stop: CancellationToken) -> Result<impl Future<Output = ()>, ServeError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Runtime)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Runtime)?;
     Ok(async move {
@@ -160,6 +160,7 @@ fn wait_for_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>, 
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        stead.hang_up();
         stop.cancel();
     })
 }

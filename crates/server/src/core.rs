@@ -21,6 +21,8 @@ pub(crate) struct Core {
     /// Every task runs on it, so that a shutdown can wait for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// Before that: whoever only listens is let go, and comes back to the next server.
+    pub(crate) hang_up: CancellationToken,
     pub(crate) measure: Measure,
 }
 

@@ -188,6 +188,7 @@ impl Stead {
             vault: parts.vault,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            hang_up: CancellationToken::new(),
             measure: Measure::default(),
         });
         core.provider(&parts.settings.default_provider)?;
@@ -219,6 +220,16 @@ impl Stead {
         Ok(Sandbox { inner: Arc::clone(&self.inner), at, terminal: seat.terminal.clone() })
     }
 
+    /// Lets go of whoever only listens: followers of commands, people at terminals. They come back to the next server.
+    pub fn hang_up(&self) {
+        self.inner.core.hang_up.cancel();
+    }
+
+    /// Resolves when that has happened.
+    pub async fn hung_up(&self) {
+        self.inner.core.hang_up.cancelled().await;
+    }
+
     /// Ends: no new work, instances are left, paused or destroyed as configured, rows are written. One failure doesn't
     /// keep the others from being tried; all are returned.
     pub async fn stop(&self) -> Vec<Error> {
@@ -227,6 +238,7 @@ impl Stead {
         if let Err(error) = reap::write_down_all(&self.inner, |_| true).await {
             failed.push(error);
         }
+        self.inner.core.hang_up.cancel();
         self.inner.core.stop.cancel();
         for seat in self.inner.take_seats(|_| true) {
             seat.leave();

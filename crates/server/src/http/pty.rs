@@ -83,7 +83,10 @@ async fn pty(
     let upgrade = upgrade.max_message_size(MOST_TYPED).max_frame_size(MOST_TYPED);
     Ok(upgrade.on_upgrade(move |socket| async move {
         let _here = app.stead.ws_client();
-        converse(socket, attachment).await;
+        tokio::select! {
+            () = converse(socket, attachment) => {}
+            () = app.stead.hung_up() => {}
+        }
     }))
 }
 

@@ -110,7 +110,7 @@ struct Left;
 
 impl Tail {
     async fn run(mut self) {
-        let stop = self.inner.core.stop.clone();
+        let stop = self.inner.core.hang_up.clone();
         let events = self.events.clone();
         tokio::select! {
             biased;
