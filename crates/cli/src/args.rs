@@ -88,6 +88,7 @@ pub(crate) enum Verb {
     Serve(Serve),
     Shell(Shell),
     Doctor(Doctor),
+    Settings(Settings),
     Completions(Completions),
     #[command(hide = true)]
     Man(Man),
@@ -128,6 +129,18 @@ pub(crate) struct AsJson {
     /// One JSON document instead of text.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Print every setting with its default, as a file to start from.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  stead settings > stead.toml       then keep what you want to change
+  stead settings --env > stead.env  the same for `stead serve --env-file stead.env`")]
+pub(crate) struct Settings {
+    /// As variables of the environment.
+    #[arg(long)]
+    pub(crate) env: bool,
 }
 
 /// Serve the HTTP interface, and look after every thread.

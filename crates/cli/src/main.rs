@@ -84,6 +84,11 @@ fn main() -> ExitCode {
         Verb::Providers(asked) => code(listings::providers(&asked)),
         Verb::Orphans(asked) => code(listings::orphans(&asked)),
         Verb::Completions(asked) => code(about::completions(&asked)),
+        Verb::Settings(asked) => print::said(Some(if asked.env {
+            stead_server::config::reference::as_variables()
+        } else {
+            stead_server::config::reference::as_toml()
+        })),
         Verb::Man(_) => code(about::man()),
         Verb::Version(asked) => code(about::version(&asked)),
     }

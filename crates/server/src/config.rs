@@ -22,6 +22,7 @@
 //! The environment stands above the file, see [`overlay`].
 
 mod overlay;
+pub mod reference;
 mod server;
 
 pub use server::{LogFormat, ServerConfig};
@@ -426,16 +427,54 @@ mod tests {
     }
 
     #[test]
-    fn the_example_is_a_configuration_and_says_what_holds_without_it() {
-        let text = include_str!("../../../stead.example.toml");
-        let example = Config::parse(text, "stead.example.toml", &ground()).unwrap();
+    fn the_examples_are_configurations_and_say_what_holds_without_them() {
         let bare = Config::load(None, &ground()).unwrap();
-        assert_eq!((names(&example), &example.treatments), (names(&bare), &bare.treatments));
-        // Written down or not, each setting has its line.
-        let keys = ["default_provider", "kind", "on_exit", "init_commands", "mount_path", "network", "user"];
-        for key in keys.into_iter().chain(["read_only", "memory", "processes", "cpu", "tmp"]) {
-            let line = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
-            assert!(text.lines().any(line), "`{key}` is not in the example");
+        let same = |other: &Config| {
+            let of = |config: &Config| (names(config), config.treatments.clone(), format!("{:?}", config.server));
+            let said = |config: &Config| ServerConfig { listen_chosen: false, ..config.server.clone() };
+            let other = Config { server: said(other), providers: other.providers.clone(), ..clone_of(other) };
+            assert_eq!(of(&other), of(&bare));
+        };
+        same(&Config::parse(&reference::as_toml(), "stead.example.toml", &ground()).unwrap());
+        let written = reference::as_variables();
+        let settings = written.lines().filter_map(|line| line.strip_prefix("# STEAD_")?.split_once('='));
+        // Those whose default is to be absent are given as examples only.
+        let absent = ["DEFAULT_PROVIDER", "MEMORY", "PROCESSES", "CPU"];
+        let given = settings.filter(|(name, _)| !absent.iter().any(|absent| name.ends_with(absent)));
+        let variables = given.map(|(name, value)| (format!("STEAD_{name}"), value.to_owned())).collect();
+        same(&Config::load(None, &Ground { variables, ..ground() }).unwrap());
+    }
+
+    fn clone_of(config: &Config) -> Config {
+        Config {
+            providers: config.providers.clone(),
+            treatments: config.treatments.clone(),
+            server: config.server.clone(),
+            default_provider: config.default_provider.clone(),
+            fallback: config.fallback.clone(),
+        }
+    }
+
+    /// A setting that is read and not in the reference would be one that nobody finds.
+    #[test]
+    fn every_setting_that_is_read_is_in_the_reference() {
+        let text = [include_str!("config.rs"), include_str!("config/server.rs")].concat();
+        let mut keys = Vec::new();
+        for block in text.split("#[serde(deny_unknown_fields)]").skip(1) {
+            let fields =
+                block.split_once('{').map_or("", |(_, rest)| rest.split_once("\n}").map_or("", |(body, _)| body));
+            keys.extend(
+                fields.lines().filter_map(|line| line.trim().split_once(": ").map(|(name, _)| name.to_owned())),
+            );
+        }
+        keys.retain(|key| {
+            !key.starts_with("//") && !["provider", "server", "limits", "image", "template"].contains(&key.as_str())
+        });
+        assert!(keys.len() > 15, "{keys:?}");
+        let reference = reference::as_toml();
+        for key in keys {
+            let there = reference.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
+            assert!(there, "`{key}` is not in the reference");
         }
     }
 

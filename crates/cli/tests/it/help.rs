@@ -9,7 +9,7 @@ fn the_help_of_stead_is_as_committed() {
 }
 
 /// Every verb but the steward's, which has a help of its own; a page each.
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 32] = [
     "attach",
     "cancel",
     "completions",
@@ -32,7 +32,9 @@ const VERBS: [&str; 30] = [
     "push",
     "resume",
     "rm",
+    "serve",
     "sessions",
+    "settings",
     "shell",
     "show",
     "token",
@@ -59,7 +61,7 @@ fn no_verb_is_without_its_page() {
     // Lines that are further in continue the text of the one before.
     let names = verbs.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
     let missing: Vec<&str> =
-        names.filter(|name| !VERBS.contains(name) && !["help", "steward", "serve"].contains(name)).collect();
+        names.filter(|name| !VERBS.contains(name) && !["help", "steward"].contains(name)).collect();
     assert_eq!(missing, Vec::<&str>::new());
 }
 
@@ -69,6 +71,16 @@ fn the_manual_page_is_as_committed() {
     let got = rig.run(rig.stead(["man"]));
     assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""));
     compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/stead.1"), &got.stdout);
+}
+
+#[test]
+fn the_examples_of_settings_are_as_committed() {
+    let rig = Rig::new();
+    for (words, file) in [(&["settings"][..], "stead.example.toml"), (&["settings", "--env"], ".env.example")] {
+        let got = rig.run(rig.stead(words));
+        assert_eq!((got.code, got.stderr.as_str()), (Some(0), ""));
+        compare(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file), &got.stdout);
+    }
 }
 
 #[test]
