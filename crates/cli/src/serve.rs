@@ -70,7 +70,8 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         }
         let (stead, recovered) = {
             let vault = Vault::at(data.join("secret.key"));
-            Stead::start(Parts { vault, ..Parts::new(store, config.providers, settings) }).await?
+            let journal_limit = server.journal_limit;
+            Stead::start(Parts { vault, journal_limit, ..Parts::new(store, config.providers, settings) }).await?
         };
         tracing::info!(?recovered, "started");
         let line = format!("stead is listening: http://{address}/?token={}\n", tokens.first().reveal());

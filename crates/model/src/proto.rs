@@ -97,6 +97,10 @@ pub enum Request {
     /// Ends the attachment of this request. Answered with [`Reply::Done`], after [`Reply::Detached`] to the other.
     #[n(23)]
     Detach(#[n(0)] u32),
+    /// Removes the output of commands that were accepted before this moment (microseconds since the epoch) and have
+    /// ended; what somebody reads or may still write stays. Answered with [`Reply::Done`].
+    #[n(24)]
+    MakeRoom(#[n(0)] u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -318,12 +318,15 @@ impl WrittenLimits {
 
 impl Size {
     fn read(&self, at: &At<'_>, key: &str) -> Result<u64, ConfigError> {
+        self.bytes().ok_or_else(|| at.wrong(key, "write a size as `512MiB`, `2GiB` or a number of bytes"))
+    }
+
+    fn bytes(&self) -> Option<u64> {
         let bytes = match self {
             Self::Bytes(bytes) => Some(*bytes),
             Self::Text(text) => read_size(text),
         };
-        let wrong = || at.wrong(key, "write a size as `512MiB`, `2GiB` or a number of bytes");
-        bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+        bytes.filter(|bytes| *bytes > 0)
     }
 }
 

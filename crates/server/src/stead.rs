@@ -21,6 +21,7 @@ mod orphans;
 mod reap;
 mod recover;
 mod relocate;
+mod room;
 mod sit;
 mod submit;
 mod terminals;
@@ -106,6 +107,8 @@ pub struct Parts {
     pub names: Arc<dyn Names>,
     /// Of the secrets; a real server has its key in its data directory.
     pub vault: Vault,
+    /// What the output of all commands may hold together, in bytes.
+    pub journal_limit: u64,
 }
 
 impl Parts {
@@ -117,6 +120,7 @@ impl Parts {
             clock: Arc::new(SystemClock),
             names: Arc::new(RandomNames),
             vault: Vault::in_memory(),
+            journal_limit: 20 << 30,
         }
     }
 }
@@ -145,6 +149,7 @@ pub(crate) struct Inner {
     tried: Mutex<Option<views::Tried>>,
     /// Copies of files at once.
     copies: tokio::sync::Semaphore,
+    journal_limit: u64,
     /// How much the journals held, and when that was.
     journals: Mutex<Option<(Instant, u64)>>,
     /// One opener at a time for each thread.
@@ -202,6 +207,7 @@ impl Stead {
             unwatched: Mutex::default(),
             unfinished: Mutex::default(),
             readers: Mutex::default(),
+            journal_limit: parts.journal_limit,
             journals: Mutex::default(),
             tried: Mutex::default(),
             copies: tokio::sync::Semaphore::new(MOST_COPIES),

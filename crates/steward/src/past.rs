@@ -1,8 +1,10 @@
 //! What ran over a directory whose steward is gone, read from its journals without starting another.
 
 mod log;
+mod room;
 
 pub use log::{PastCommand, PastEvent, command};
+pub use room::make_room;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -100,7 +102,9 @@ impl Place {
 
     fn at(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // With `PATH` nothing is opened that could keep us waiting, and the kernel takes no other flag beside it.
+        let patient = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        let flags = flags | patient | OFlags::CLOEXEC;
         loop {
             match rustix::fs::openat2(&self.0, path, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}

@@ -86,6 +86,10 @@ impl Steward {
             Request::Type(keys) => self.press(from, keys),
             Request::Resize(resize) => self.resize(from, resize).map(Some),
             Request::Detach(attachment) => self.detach(from, attachment).map(Some),
+            Request::MakeRoom(before) => {
+                crate::retain::make_room(&mut self.shells, before);
+                Ok(Some(Reply::Done))
+            }
             Request::Shutdown => {
                 self.shut_down(from);
                 Ok(None)

@@ -26,6 +26,17 @@ pub(crate) fn enforce(host: &Host, shells: &mut BTreeMap<u32, Shell>, ids: &mut 
     }
 }
 
+/// Removes the output of what was accepted before a moment and has ended.
+pub(crate) fn make_room(shells: &mut BTreeMap<u32, Shell>, before: u64) {
+    for shell in shells.values_mut() {
+        while let Some((accepted_at, number)) = shell.oldest_output() {
+            if accepted_at >= before || !evict(shell, number) {
+                break;
+            }
+        }
+    }
+}
+
 fn evict(shell: &mut Shell, number: u64) -> bool {
     // Noted first: a record without its files is the truth, files without their record would come back.
     let noted = shell.journal.append(&[&Record::Evicted(number)], Need::Last).map(|_| ());

@@ -9,4 +9,5 @@
 
 mod attach;
 mod rig;
+mod room;
 mod smoke;

@@ -172,6 +172,7 @@ pub(crate) async fn start(
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         names: Arc::new(RandomNames),
         vault: Vault::at(dir.join("secret.key")),
+        journal_limit: 20 << 30,
     };
     Stead::start(parts).await.unwrap()
 }

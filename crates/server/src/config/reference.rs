@@ -1,5 +1,7 @@
 //! Every setting with its default, as files to start from: `stead.example.toml` and `.env.example` are printed from here.
 
+use std::fmt::Write;
+
 /// A setting: its key, its default as it is written, and what it is for. One whose default is that it is absent has an
 /// example instead.
 struct Setting {
@@ -132,12 +134,12 @@ pub fn as_toml() -> String {
         out.push('\n');
         comment(&mut out, section.about);
         if !section.name.is_empty() {
-            out.push_str(&format!("[{}]\n", section.name));
+            let _ = writeln!(out, "[{}]", section.name);
         }
         for setting in section.settings {
             comment(&mut out, setting.about);
             let mark = if setting.absent { "# " } else { "" };
-            out.push_str(&format!("{mark}{} = {}\n", setting.key, setting.value));
+            let _ = writeln!(out, "{mark}{} = {}", setting.key, setting.value);
         }
     }
     out
@@ -162,7 +164,7 @@ pub fn as_variables() -> String {
             comment(&mut out, setting.about);
             let place = [section.name, setting.key].join(".");
             let name = place.trim_start_matches('.').to_ascii_uppercase().replace(['.', '-'], "_");
-            out.push_str(&format!("# STEAD_{name}={}\n", setting.value.trim_matches('"')));
+            let _ = writeln!(out, "# STEAD_{name}={}", setting.value.trim_matches('"'));
         }
     }
     out

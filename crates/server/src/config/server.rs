@@ -14,6 +14,7 @@ pub(super) struct Written {
     allowed_hosts: Vec<String>,
     max_connections: Option<usize>,
     requests_per_second: Option<u32>,
+    journal_limit: Option<super::Size>,
     log: Option<String>,
     log_format: Option<String>,
 }
@@ -35,10 +36,14 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// For each token; absent: any number.
     pub requests_per_second: Option<NonZeroU32>,
+    /// Of the output of all commands, in bytes.
+    pub journal_limit: u64,
     /// As `tracing` has it: `info`, `stead_server=debug`...
     pub log: String,
     pub log_format: LogFormat,
 }
+
+const JOURNAL_LIMIT: u64 = 20 << 30;
 
 /// Enough for any client that means well.
 const REQUESTS_PER_SECOND: u32 = 10_000;
@@ -67,6 +72,12 @@ impl Written {
             }
             limits.connections = connections;
         }
+        let journal_limit = match &self.journal_limit {
+            None => JOURNAL_LIMIT,
+            Some(size) => size.bytes().ok_or_else(|| {
+                wrong("journal_limit", "write a size as `512MiB`, `2GiB` or a number of bytes".to_owned())
+            })?,
+        };
         let log_format = match self.log_format.as_deref() {
             None | Some("text") => LogFormat::Text,
             Some("json") => LogFormat::Json,
@@ -78,6 +89,7 @@ impl Written {
             allowed_hosts: self.allowed_hosts,
             limits,
             requests_per_second: NonZeroU32::new(self.requests_per_second.unwrap_or(REQUESTS_PER_SECOND)),
+            journal_limit,
             log: self.log.unwrap_or_else(|| "info".to_owned()),
             log_format,
         })

@@ -50,6 +50,9 @@ pub(super) async fn every(inner: Arc<Inner>) {
             }
             Err(error) => tracing::error!(%error, "expired sessions could not be looked for"),
         }
+        if let Err(error) = super::room::make(&inner, inner.journal_limit).await {
+            tracing::error!(%error, "no room could be made for output");
+        }
     }
 }
 

@@ -94,3 +94,47 @@ fn a_torn_or_scribbled_log_tells_what_is_whole_and_is_left_as_it_is() {
     stead_term::fifo::make(&log).unwrap();
     assert!(past::read(&rig.path()).is_err(), "a FIFO is no log");
 }
+
+/// A steward killed between moving bytes to the disk and noting them leaves more in the file than in the log.
+#[test]
+fn bytes_that_no_record_tells_of_are_counted_and_read() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let running = shell.exec("echo begun; sleep 1000");
+    shell.client.request(&Request::Exec(Box::new(running.clone()))).unwrap();
+    wait_for("its first line", || {
+        let told = rig.client().request(&Request::Command(running.command.clone())).unwrap();
+        matches!(told, stead_model::proto::Reply::Command(info) if info.stdout_bytes == 6).then_some(())
+    });
+    let id = shell.id.clone();
+    die(&rig);
+    let file = rig.path().join("journal/1/1.out");
+    std::fs::write(&file, b"begun\nunnoted\n").unwrap();
+    let [told] = past::read(&rig.path()).unwrap().try_into().unwrap_or_else(|shells| panic!("{shells:?}"));
+    assert_eq!(told.commands[0].stdout_bytes, 14);
+    let mut command = past::command(&rig.path(), &id, &running.command).unwrap().unwrap();
+    command.add_what_was_left();
+    assert_eq!((command.info.stdout_bytes, command.info.last_seq), (14, 3));
+    let stdout = command.open(stead_model::frame::Stream::Stdout).unwrap();
+    let past::PastEvent::Output(last) = command.events.last().unwrap() else { panic!("{:?}", command.events) };
+    assert_eq!(past::PastCommand::bytes(&stdout, last).unwrap(), b"unnoted\n");
+}
+
+#[test]
+fn room_is_made_where_nobody_lives_and_stays_made() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let old = shell.run("echo old").info;
+    let young = shell.run("echo young").info;
+    assert!(matches!(past::make_room(&rig.path(), u64::MAX), Err(PastError::Alive)));
+    let id = shell.id.clone();
+    die(&rig);
+    past::make_room(&rig.path(), young.accepted_at).unwrap();
+    let look = |command| past::command(&rig.path(), &id, command).unwrap().unwrap();
+    assert!(look(&old.command).info.evicted && !look(&young.command).info.evicted);
+    assert!(!rig.path().join("journal/1/1.out").exists() && rig.path().join("journal/1/2.out").exists());
+    // Doing it again changes nothing.
+    let log = std::fs::read(rig.path().join("journal/1/000001.log")).unwrap();
+    past::make_room(&rig.path(), young.accepted_at).unwrap();
+    assert_eq!(std::fs::read(rig.path().join("journal/1/000001.log")).unwrap(), log);
+}
