@@ -416,6 +416,8 @@ mod tests {
             ("[server]\nlisten = 'here'", "server.listen"),
             ("[server]\nallowed_hosts = ['http://a']", "server.allowed_hosts"),
             ("[server]\nmax_connections = 0", "server.max_connections"),
+            ("[server]\nhead_timeout_s = 0", "server.head_timeout_s"),
+            ("[server]\nbody_timeout_s = 100000", "server.body_timeout_s"),
             ("[server]\nlog_format = 'xml'", "server.log_format"),
             ("[server]\ncolour = 'red'", "colour"),
         ];
@@ -433,7 +435,9 @@ mod tests {
         assert_eq!((names(&example), &example.treatments), (names(&bare), &bare.treatments));
         // Written down or not, each setting has its line.
         let keys = ["default_provider", "kind", "on_exit", "init_commands", "mount_path", "network", "user"];
-        for key in keys.into_iter().chain(["read_only", "memory", "processes", "cpu", "tmp"]) {
+        let server = ["listen", "allowed_hosts", "max_connections", "requests_per_second", "head_timeout_s"];
+        let server = server.into_iter().chain(["body_timeout_s", "log", "log_format"]);
+        for key in keys.into_iter().chain(["read_only", "memory", "processes", "cpu", "tmp"]).chain(server) {
             let line = |line: &str| line.trim_start_matches("# ").starts_with(&format!("{key} = "));
             assert!(text.lines().any(line), "`{key}` is not in the example");
         }
