@@ -75,9 +75,8 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         };
         tracing::info!(?recovered, "started");
         let line = format!("stead is listening: http://{address}/?token={}\n", tokens.first().reveal());
-        let mut hosts = server.allowed_hosts.clone();
-        hosts.push(host_of(address));
-        let guard = Arc::new(Guard::new(tokens, hosts, server.requests_per_second));
+        let (own, allowed) = (host_of(address), server.allowed_hosts.clone());
+        let guard = Arc::new(Guard::new(tokens, &own, allowed, server.requests_per_second));
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
         let router = http::router(App { stead: stead.clone(), guard, links });
         let stop = CancellationToken::new();

@@ -420,6 +420,8 @@ mod tests {
             ("[server]\nlisten = 'here'", "server.listen"),
             ("[server]\nallowed_hosts = ['http://a']", "server.allowed_hosts"),
             ("[server]\nmax_connections = 0", "server.max_connections"),
+            ("[server]\nhead_timeout_s = 0", "server.head_timeout_s"),
+            ("[server]\nbody_timeout_s = 100000", "server.body_timeout_s"),
             ("[server]\nlog_format = 'xml'", "server.log_format"),
             ("[server]\ncolour = 'red'", "colour"),
         ];

@@ -8,6 +8,7 @@ mod exec;
 mod files;
 mod guard;
 mod leases;
+mod leftover;
 mod listen;
 mod lists;
 mod pages;
@@ -100,5 +101,6 @@ pub fn router(app: App) -> Router {
     let router = router.method_not_allowed_fallback(problem::no_such_method);
     let guard = axum::middleware::from_fn_with_state(app.clone(), guard::check);
     let trace = axum::middleware::from_fn_with_state(app.clone(), trace::request);
-    router.layer(guard).layer(trace).with_state(app)
+    let most = axum::extract::DefaultBodyLimit::max(body::MOST_BODY);
+    router.layer(most).layer(guard).layer(trace).with_state(app)
 }

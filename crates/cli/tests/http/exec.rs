@@ -201,7 +201,7 @@ fn of_a_long_output_the_beginning_and_the_end_are_in_the_answer_and_all_of_it_in
     assert_eq!((&answer["truncated"], &answer["stdout_bytes"]), (&json!(true), &json!(3_388_895)));
     let text = answer["stdout"].as_str().unwrap();
     assert!(text.len() == 1 << 20 && text.starts_with("1\n2\n") && text.ends_with("\n500000\n"));
-    let all: String = (1..=500_000).map(|number| format!("{number}\n")).collect();
+    let all = (1..=500_000).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
     assert!(rig.get("/api/commands/c/output/stdout").body == all.as_bytes(), "the log differs");
     let events: Vec<Sse> = rig.events("GET", "/api/commands/c/events", &Value::Null).collect();
     assert!(text_of(&events, "stdout") == all, "the events differ");

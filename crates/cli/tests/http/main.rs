@@ -7,6 +7,15 @@
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 
+mod env;
 mod exec;
 mod files;
+mod fork;
+mod leases;
+mod lists;
+mod pty;
 mod rig;
+mod security;
+mod terminals;
+mod threads;
+mod tokens;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// For whatever a test waits for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) struct Rig {
     /// Dropped last: everything lies in it.
@@ -18,6 +18,9 @@ pub(crate) struct Rig {
     pub(crate) token: String,
     agent: ureq::Agent,
     flags: Vec<String>,
+    /// Variables for the server.
+    pub(crate) variables: Vec<(String, String)>,
+    listen: String,
 }
 
 /// An answer, read to its end.
@@ -48,6 +51,13 @@ impl Answer {
         error["code"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned()
     }
 
+    /// An error of this status and code.
+    #[track_caller]
+    pub(crate) fn fails(&self, status: u16, code: &str) -> Value {
+        assert_eq!((self.status, self.code().as_str()), (status, code), "{}", self.json());
+        self.json()["error"].clone()
+    }
+
     #[track_caller]
     pub(crate) fn is(self, status: u16) -> Value {
         let text = String::from_utf8_lossy(&self.body).into_owned();
@@ -67,6 +77,11 @@ impl Rig {
     }
 
     pub(crate) fn with_config(config: &str, flags: &[&str]) -> Self {
+        Self::with_all(config, flags, &[])
+    }
+
+    /// With settings, flags and variables.
+    pub(crate) fn with_all(config: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::Builder::new().prefix("stead-http-").tempdir().unwrap();
         std::fs::write(dir.path().join("stead.toml"), config).unwrap();
         let agent = ureq::Agent::config_builder()
@@ -76,7 +91,9 @@ impl Rig {
             .build()
             .into();
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut rig = Self { dir, server: None, url: String::new(), token: String::new(), agent, flags };
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let (url, token, listen) = (String::new(), String::new(), "127.0.0.1:0".to_owned());
+        let mut rig = Self { dir, server: None, url, token, agent, flags, variables, listen };
         rig.start();
         rig
     }
@@ -97,7 +114,8 @@ impl Rig {
     pub(crate) fn start(&mut self) {
         let log = std::fs::File::options().create(true).append(true).open(self.dir.path().join("log")).unwrap();
         let mut command = self.stead();
-        command.args(["serve", "--listen", "127.0.0.1:0"]).args(&self.flags);
+        command.args(["serve", "--listen", &self.listen]).args(&self.flags);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         let mut server = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -107,6 +125,16 @@ impl Rig {
             panic!("it said `{line}`, and in its log:\n{}", self.log());
         };
         (self.url, self.token) = (url.to_owned(), token.to_owned());
+    }
+
+    /// Host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    /// From now on each start listens where the last one did.
+    pub(crate) fn stay(&mut self) {
+        self.listen = self.address().to_owned();
     }
 
     pub(crate) fn log(&self) -> String {
@@ -167,6 +195,21 @@ impl Rig {
 
     pub(crate) fn post(&self, path: &str, body: &Value) -> Answer {
         self.call("POST", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Answer {
+        self.call("PUT", path, &[("content-type", "application/json")], body.to_string().as_bytes())
+    }
+
+    pub(crate) fn delete(&self, path: &str) -> Answer {
+        self.call("DELETE", path, &[], b"")
+    }
+
+    /// The server's own memory, in KiB.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.as_ref().unwrap().id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     /// Runs a command in a thread and waits for it.
@@ -238,6 +281,30 @@ impl Iterator for Events {
             }
         }
     }
+}
+
+/// How much of something: fewer with `STEAD_STRESS=quick`, more with a factor there.
+pub(crate) fn rounds(usual: u32) -> u32 {
+    match std::env::var("STEAD_STRESS").as_deref() {
+        Ok("quick") => usual.div_ceil(8),
+        Ok(factor) => usual * factor.parse().unwrap_or(1),
+        Err(_) => usual,
+    }
+}
+
+/// The names of an object's fields, in order.
+#[track_caller]
+pub(crate) fn keys(value: &Value) -> Vec<&str> {
+    let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// `2026-01-02T03:04:05.678Z`.
+#[track_caller]
+pub(crate) fn is_time(value: &Value) {
+    let shape: String = value.as_str().unwrap_or_else(|| panic!("{value}")).replace(|c: char| c.is_ascii_digit(), "0");
+    assert_eq!(shape, "0000-00-00T00:00:00.000Z", "{value}");
 }
 
 /// Looks until there is an answer.

@@ -5,6 +5,7 @@ use crate::http::Limits;
 use serde::Deserialize;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -13,6 +14,8 @@ pub(super) struct Written {
     #[serde(default)]
     allowed_hosts: Vec<String>,
     max_connections: Option<usize>,
+    head_timeout_s: Option<u64>,
+    body_timeout_s: Option<u64>,
     requests_per_second: Option<u32>,
     journal_limit: Option<super::Size>,
     log: Option<String>,
@@ -48,6 +51,9 @@ const JOURNAL_LIMIT: u64 = 20 << 30;
 /// Enough for any client that means well.
 const REQUESTS_PER_SECOND: u32 = 10_000;
 
+/// A day: whoever needs longer for a request isn't sending one.
+const MOST_SECONDS: u64 = 86_400;
+
 impl Written {
     pub(super) fn read(self, file: &str) -> Result<ServerConfig, ConfigError> {
         let wrong = |key: &str, message: String| ConfigError::Setting {
@@ -78,6 +84,13 @@ impl Written {
                 wrong("journal_limit", "write a size as `512MiB`, `2GiB` or a number of bytes".to_owned())
             })?,
         };
+        let within = |key: &str, asked: Option<u64>, standard: Duration| match asked {
+            None => Ok(standard),
+            Some(seconds @ 1..=MOST_SECONDS) => Ok(Duration::from_secs(seconds)),
+            Some(_) => Err(wrong(key, format!("it is 1 to {MOST_SECONDS} seconds"))),
+        };
+        limits.head = within("head_timeout_s", self.head_timeout_s, limits.head)?;
+        limits.body = within("body_timeout_s", self.body_timeout_s, limits.body)?;
         let log_format = match self.log_format.as_deref() {
             None | Some("text") => LogFormat::Text,
             Some("json") => LogFormat::Json,

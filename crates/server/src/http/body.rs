@@ -1,5 +1,6 @@
 //! What comes in, checked: JSON bodies, query strings, names in paths. A wrong one is told by what is wrong with it.
 
+use super::listen::{BodyWithin, Limits};
 use super::problem::Problem;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -8,7 +9,6 @@ use axum::http::{StatusCode, header};
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::str::FromStr;
-use std::time::Duration;
 
 /// A JSON body; unknown fields, wrong types and trailing text are refused. An empty one is `{}` where that will do.
 #[derive(Debug)]
@@ -40,19 +40,29 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 #[derive(Debug)]
 pub(crate) struct Raw(pub(crate) Bytes);
 
-/// For all of a body that is kept in memory.
-const BODY_WITHIN: Duration = Duration::from_mins(1);
+/// Of a body that is kept in memory.
+pub(super) const MOST_BODY: usize = 2 << 20;
+
+fn too_large() -> Problem {
+    Problem::new("too_large", format!("the body is larger than {MOST_BODY} bytes"))
+        .hint("send files with `PUT /api/threads/{id}/files`")
+}
 
 impl<S: Send + Sync> FromRequest<S> for Raw {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let read = tokio::time::timeout(BODY_WITHIN, Bytes::from_request(request, state)).await;
-        let late = |_| Problem::invalid(format!("the body did not come within {} s", BODY_WITHIN.as_secs()));
+        let length =
+            request.headers().get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if length.is_some_and(|length: u64| length > MOST_BODY as u64) {
+            return Err(too_large());
+        }
+        let BodyWithin(within) = *request.extensions().get().unwrap_or(&BodyWithin(Limits::default().body));
+        let read = tokio::time::timeout(within, Bytes::from_request(request, state)).await;
+        let late = |_| Problem::invalid(format!("the body did not come within {} s", within.as_secs()));
         read.map_err(late)?.map(Self).map_err(|refused| {
             if refused.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                Problem::new("too_large", "the body is larger than this server takes")
-                    .hint("send files with `PUT /api/threads/{id}/files`")
+                too_large()
             } else {
                 Problem::invalid(format!("the body can't be read: {}", refused.body_text()))
             }

@@ -19,43 +19,50 @@ use stead_model::ids::TokenId;
 #[derive(Debug)]
 pub struct Guard {
     pub tokens: Tokens,
-    /// Host names, without ports, that we answer to.
-    hosts: Vec<String>,
+    /// The name, without a port, of where we listen.
+    own: String,
+    /// More that we answer to, and whose pages may use us.
+    allowed: Vec<String>,
     pace: Option<DefaultKeyedRateLimiter<TokenId>>,
 }
 
 impl Guard {
     /// `per_second` requests a token; absent: any number.
-    pub fn new(tokens: Tokens, hosts: Vec<String>, per_second: Option<NonZeroU32>) -> Self {
-        let hosts = hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect();
+    pub fn new(tokens: Tokens, own: &str, allowed: Vec<String>, per_second: Option<NonZeroU32>) -> Self {
+        let allowed = allowed.into_iter().map(|host| host.to_ascii_lowercase()).collect();
         let pace = per_second.map(|per_second| RateLimiter::keyed(Quota::per_second(per_second)));
-        Self { tokens, hosts, pace }
+        Self { tokens, own: own.to_ascii_lowercase(), allowed, pace }
     }
 
     fn is_our_host(&self, host: &str) -> bool {
         let name = host_name(host).to_ascii_lowercase();
-        matches!(name.as_str(), "localhost" | "127.0.0.1" | "[::1]") || self.hosts.contains(&name)
+        matches!(name.as_str(), "localhost" | "127.0.0.1" | "[::1]") || name == self.own || self.allowed.contains(&name)
     }
 
     fn check_host(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
-        let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
-        let host = host.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str)).unwrap_or("");
-        if self.is_our_host(host) {
-            return Ok(());
+        if headers.get_all(header::HOST).iter().count() > 1 {
+            return Err(Problem::invalid("a request is for one host"));
         }
+        let host = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
+        // An address in the line itself counts beside it.
+        let written = uri.authority().map(axum::http::uri::Authority::as_str);
+        let named: Vec<&str> = [host, written].into_iter().flatten().collect();
+        let foreign = if named.is_empty() { Some("") } else { named.into_iter().find(|host| !self.is_our_host(host)) };
+        let Some(host) = foreign else { return Ok(()) };
         let shown: String = host.chars().take(100).collect();
         Err(Problem::new("forbidden", format!("this server doesn't answer to the host `{shown}`"))
             .hint("name it in `server.allowed_hosts`"))
     }
 
-    /// A page of somebody else's may not use the cookie of a person who visits it.
+    /// A page of somebody else's may not use the cookie of a person who visits it. Cookies know no ports: what another
+    /// server on the same machine shows is somebody else's, too.
     fn check_origin(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
         let origin = origin.to_str().unwrap_or("?");
         let host = origin.split_once("://").map_or("", |(_, host)| host);
         let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
         let same = host.eq_ignore_ascii_case(asked);
-        if same || (self.hosts.iter().any(|known| *known == host_name(host).to_ascii_lowercase())) {
+        if same || self.allowed.contains(&host_name(host).to_ascii_lowercase()) {
             return Ok(());
         }
         let shown: String = origin.chars().take(100).collect();
@@ -111,7 +118,7 @@ fn is_open(uri: &Uri) -> bool {
     let path = uri.path();
     matches!(path, "/healthz" | "/readyz")
         || path.starts_with("/api/download/")
-        || (path == "/" && uri.query().is_some())
+        || (path == "/" && uri.query().is_some_and(|query| query.starts_with("token=")))
 }
 
 impl Guard {

@@ -1,7 +1,9 @@
 //! Connections: over TCP and over the socket in the data directory, so many at once, none that dawdles for ever.
 
+use super::leftover;
 use axum::Router;
 use axum::body::Body;
+use axum::http::{HeaderValue, header};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -24,6 +26,10 @@ pub(crate) enum Via {
     Network,
 }
 
+/// How long the body of a request may take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyWithin(pub(crate) Duration);
+
 /// Where we listen.
 #[derive(Debug)]
 pub struct Doors {
@@ -37,13 +43,20 @@ pub struct Limits {
     pub connections: usize,
     /// How long the head of a request may take, and a connection may be idle.
     pub head: Duration,
+    /// How long a body may take that is kept in memory.
+    pub body: Duration,
     /// How long answers that are under way may take when we end.
     pub farewell: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { connections: 4096, head: Duration::from_secs(30), farewell: Duration::from_secs(5) }
+        Self {
+            connections: 4096,
+            head: Duration::from_secs(30),
+            body: Duration::from_mins(1),
+            farewell: Duration::from_secs(5),
+        }
     }
 }
 
@@ -117,12 +130,22 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let router = self.router.clone();
+        let (router, body) = (self.router.clone(), BodyWithin(self.limits.body));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(via);
+            request.extensions_mut().insert(body);
             let router = router.clone();
+            // Whoever asks before sending a body isn't made to send one that was refused.
+            let asks = request.headers().contains_key(header::EXPECT);
             async move {
-                Ok::<_, Infallible>(router.oneshot(request.map(Body::new)).await.unwrap_or_else(|never| match never {}))
+                let (head, body) = request.into_parts();
+                let (body, lender) = leftover::lend(body);
+                let request = Request::from_parts(head, Body::new(body));
+                let mut response = router.oneshot(request).await.unwrap_or_else(|never| match never {});
+                if !asks && !lender.finish().await {
+                    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                }
+                Ok::<_, Infallible>(response)
             }
         });
         let mut http = hyper::server::conn::http1::Builder::new();
@@ -155,8 +178,8 @@ impl Server {
     }
 }
 
-/// Says that there is no room, to somebody who hasn't asked anything yet.
-async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S) {
+/// Says that there is no room, whatever they were going to ask.
+async fn turn_away<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
     const BODY: &str = r#"{"error":{"code":"unavailable","message":"too many connections are open","retryable":true}}"#;
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\
@@ -166,6 +189,8 @@ async fn turn_away<S: AsyncWrite + Unpin>(mut stream: S) {
     let _ = tokio::time::timeout(Duration::from_secs(1), async {
         let _ = stream.write_all(answer.as_bytes()).await;
         let _ = stream.shutdown().await;
+        // What they ask is read, and dropped: closing over it would take back what they were told.
+        let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
     })
     .await;
 }

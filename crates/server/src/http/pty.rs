@@ -47,8 +47,10 @@ const STUCK: Duration = Duration::from_mins(1);
 #[into_params(parameter_in = Query)]
 struct Window {
     /// 80 if absent.
+    #[param(minimum = 1)]
     cols: Option<u16>,
     /// 24 if absent.
+    #[param(minimum = 1)]
     rows: Option<u16>,
     /// A terminal of the thread, by name; `default` if absent.
     terminal: Option<String>,
@@ -78,6 +80,9 @@ async fn pty(
         create: true,
         auto_resume: AutoResume::Yes,
     };
+    if window.cols == Some(0) || window.rows == Some(0) {
+        return Err(Problem::invalid("a terminal has at least one column and one row"));
+    }
     let size = Size { columns: window.cols.unwrap_or(80), rows: window.rows.unwrap_or(24) };
     let attachment = app.stead.attach(at, size).await?;
     let upgrade = upgrade.max_message_size(MOST_TYPED).max_frame_size(MOST_TYPED);

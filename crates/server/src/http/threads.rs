@@ -94,11 +94,13 @@ async fn create(
     caller: Caller,
     Json(body): Json<CreateThread>,
 ) -> Answer<(StatusCode, axum::Json<ThreadView>)> {
-    let new = body.read()?;
-    caller.allow(&Method::POST, new.project.as_ref())?;
+    let mut new = body.read()?;
     if let Some(other) = &new.share_with {
-        caller.allow(&Method::POST, stead.thread(other).await?.project.as_ref())?;
+        let project = stead.thread(other).await?.project;
+        caller.allow(&Method::POST, project.as_ref())?;
+        new.project = new.project.or(project);
     }
+    caller.allow(&Method::POST, new.project.as_ref())?;
     let thread = stead.create_thread(new).await?;
     Ok((StatusCode::CREATED, axum::Json(thread.into())))
 }

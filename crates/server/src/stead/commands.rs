@@ -30,8 +30,13 @@ impl Stead {
         }
         match self.inner.ask_of(&row, &Request::Command(id.clone())).await {
             Ok(Some(Reply::Command(info))) => self.inner.describe(&row, &info).await,
-            // It sleeps, or can't be asked: what is written down holds.
-            Ok(_) | Err(_) => Ok(row),
+            // It sleeps; its journal doesn't.
+            Ok(None) => match super::follow::read(&self.inner, &row).await {
+                Ok(Some(past)) => self.inner.describe(&row, &past.info).await,
+                Ok(None) | Err(_) => Ok(row),
+            },
+            // It can't be asked: what is written down holds.
+            Ok(Some(_)) | Err(_) => Ok(row),
         }
     }
 

@@ -345,7 +345,7 @@ impl Tail {
     }
 }
 
-async fn read(inner: &Inner, row: &Command) -> Result<Option<PastCommand>, Error> {
+pub(super) async fn read(inner: &Inner, row: &Command) -> Result<Option<PastCommand>, Error> {
     let Some(lease) = inner.core.store.lease(&row.lease).await? else { return Ok(None) };
     let provider = inner.core.provider(&lease.provider)?;
     let Some(dir) = provider.journal(&row.lease) else { return Ok(None) };

@@ -6,6 +6,7 @@ use crate::lease::{Force, LeaseError, Source};
 use crate::provider::{Lasting, in_time};
 use crate::store::{Page, StoreError};
 use std::sync::{Arc, PoisonError};
+use stead_model::env::EnvError;
 use stead_model::ids::{LeaseId, ProjectId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
 use stead_model::project::Project;
@@ -101,6 +102,14 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
         }
         None => None,
     };
+    // Whoever shares a project's files is in the project.
+    let project = match (&shared, new.project) {
+        (Some(shared), Some(asked)) if shared.project.as_ref() != Some(&asked) => {
+            return Err(Error::Conflict(format!("thread `{}` is not in project `{asked}`", shared.id)));
+        }
+        (Some(shared), _) => shared.project.clone(),
+        (None, asked) => asked,
+    };
     let provider = match (&shared, new.provider) {
         (Some(shared), Some(asked)) if asked != shared.provider => {
             let message = format!("thread `{}` is on provider `{}`, not `{asked}`", shared.id, shared.provider);
@@ -116,12 +125,12 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
     } else {
         let lease = LeaseId::made_of(core.entropy());
         // A thread that stands alone has a workspace of its own, which outlives any lease.
-        let workspace = new.project.as_ref().map_or_else(|| own_workspace(&lease), ToString::to_string);
+        let workspace = project.as_ref().map_or_else(|| own_workspace(&lease), ToString::to_string);
         (lease, workspace)
     };
     let thread = Thread {
         id: id.clone(),
-        project: new.project,
+        project,
         provider: provider.clone(),
         default_terminal: TerminalId::made_of(core.entropy()),
         lease: lease_id.clone(),
@@ -139,10 +148,20 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
 
 /// The state of a terminal that is asked for with a directory and variables.
 pub(super) fn first_state(cwd: Option<Vec<u8>>, env: &[(String, Vec<u8>)]) -> Result<ShellState, Error> {
+    if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.starts_with(b"/") || cwd.contains(&0)) {
+        let path = String::from_utf8_lossy(cwd).replace(char::is_control, "?");
+        return Err(Error::Path {
+            path,
+            message: "a terminal begins at an absolute path, as `/workspace/src`".to_owned(),
+        });
+    }
     let mut state = ShellState { cwd: Bytes(cwd.unwrap_or_default()), ..ShellState::default() };
     for (name, value) in env {
-        if !is_name(name.as_bytes()) || value.contains(&0) {
-            return Err(Error::Invalid(format!("`{name}` can't be a variable with that value")));
+        if !is_name(name.as_bytes()) {
+            return Err(EnvError::Name(name.clone()).into());
+        }
+        if value.contains(&0) {
+            return Err(EnvError::Nul(name.clone()).into());
         }
         let statement = [b"declare -x ", name.as_bytes(), b"=", &quote(value)].concat();
         state.variables.insert(Bytes::from(name.as_bytes()), Bytes(statement));
