@@ -112,6 +112,9 @@ pub struct Spawned {
     pub start_time: u64,
     #[n(3)]
     pub boot: Bytes,
+    /// How many before it died of its state; each got less of it than the one before.
+    #[n(4)]
+    pub stillborn: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -497,7 +497,13 @@ impl Shell {
     }
 
     fn spawned_record(&self, host: &Host, pid: i32, start_time: u64) -> Record {
-        Record::Spawned(Spawned { incarnation: self.incarnation, pid, start_time, boot: Bytes::from(&host.boot) })
+        Record::Spawned(Spawned {
+            incarnation: self.incarnation,
+            pid,
+            start_time,
+            boot: Bytes::from(&host.boot),
+            stillborn: Some(self.stillborn).filter(|stillborn| *stillborn > 0),
+        })
     }
 }
 
