@@ -1,8 +1,10 @@
 //! Order, and what comes when the command is over.
 
 use super::info;
-use crate::rig::{Gate, Rig, seen, wait_for};
+use crate::rig::{Gate, Rig, kill_steward, seen, wait_for};
+use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
+use stead_model::ids::CommandId;
 use stead_model::proto::{Event, Follow, Request};
 use stead_steward::client::Told;
 
@@ -114,4 +116,42 @@ fn a_command_without_background_children_says_that_nothing_more_will_come() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     assert!(!shell.run("echo a | cat").info.ending.unwrap().streams_open);
+}
+
+/// Follows a command that waits at the gate, which opens when the start is told.
+fn started_is_told(rig: &Rig, gate: &mut Gate, command: &CommandId) {
+    let mut first = None;
+    rig.client()
+        .follow_from(command, 0, false, &mut |told| {
+            if first.is_none() {
+                gate.release();
+                first = Some(told);
+            }
+        })
+        .unwrap();
+    assert!(matches!(first, Some(Told::Event(Event::Started(_)))), "{first:?}");
+}
+
+#[test]
+fn whoever_comes_late_to_a_silent_command_is_told_at_once_that_it_has_started() {
+    let rig = Rig::new();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut shell = rig.shell();
+    let silent = shell.exec(gate.wait());
+    let submitted = Instant::now();
+    shell.submit(silent.clone());
+    // Those who were there from the beginning have been told by then.
+    wait_for("a while to pass", || (submitted.elapsed() > Duration::from_millis(50)).then_some(()));
+    started_is_told(&rig, &mut gate, &silent.command);
+}
+
+#[test]
+fn whoever_comes_to_a_silent_command_of_a_killed_steward_is_told_at_once_that_it_has_started() {
+    let rig = Rig::new();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut shell = rig.shell();
+    let silent = shell.exec(gate.wait());
+    shell.submit(silent.clone());
+    kill_steward(&rig);
+    started_is_told(&rig, &mut gate, &silent.command);
 }
