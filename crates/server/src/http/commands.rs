@@ -83,7 +83,7 @@ async fn events(
     } else {
         stead.replay(&id, after, from.late).await?
     };
-    Ok(super::sse::stream(follow, None))
+    Ok(super::sse::stream(follow))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -21,12 +21,9 @@ use stead_model::proto::Status;
 /// A line that means nothing, so often, shows both sides that the other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// The events of a followed command as a response. `first` goes before them.
-pub(super) fn stream(follow: Follow, first: Option<Bytes>) -> Response {
-    let events = futures_util::stream::unfold((follow, first, false), |(mut follow, mut first, over)| async move {
-        if let Some(first) = first.take() {
-            return Some((Ok::<_, Infallible>(first), (follow, None, over)));
-        }
+/// The events of a followed command as a response.
+pub(super) fn stream(follow: Follow) -> Response {
+    let events = futures_util::stream::unfold((follow, false), |(mut follow, over)| async move {
         if over {
             return None;
         }
@@ -40,7 +37,7 @@ pub(super) fn stream(follow: Follow, first: Option<Bytes>) -> Response {
                 (named("error", None, &json!({ "error": problem.detail() })), true)
             }
         };
-        Some((Ok(text), (follow, None, over)))
+        Some((Ok::<_, Infallible>(text), (follow, over)))
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     (headers, Body::from_stream(events)).into_response()
@@ -48,6 +45,9 @@ pub(super) fn stream(follow: Follow, first: Option<Bytes>) -> Response {
 
 fn write(event: CommandEvent) -> Bytes {
     match event {
+        CommandEvent::Queued { seq, at } => {
+            named("queued", Some(seq), &json!({ "seq": seq, "queued_at": Timestamp(at / 1000).to_string() }))
+        }
         CommandEvent::Started { seq, at } => {
             named("start", Some(seq), &json!({ "seq": seq, "started_at": Timestamp(at / 1000).to_string() }))
         }

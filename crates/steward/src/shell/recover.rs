@@ -85,7 +85,7 @@ impl Past {
                 self.untouched = false;
                 if let Some(entry) = self.commands.get_mut(&started.number) {
                     entry.started_at = Some(started.at);
-                    entry.last_seq = 1;
+                    entry.last_seq = entry.start_seq;
                 }
                 self.started.insert(started.number, started);
             }
