@@ -153,6 +153,9 @@ pub enum Event {
     /// To those who look at the shell's terminal: a command, anybody's, has ended and left this version of the state.
     #[n(6)]
     Advanced(#[n(0)] u64),
+    /// It waits for others before it. Has a place in the sequence, the first.
+    #[n(7)]
+    Queued(#[n(0)] At),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -112,6 +112,9 @@ pub struct Spawned {
     pub start_time: u64,
     #[n(3)]
     pub boot: Bytes,
+    /// How many before it died of its state; each got less of it than the one before.
+    #[n(4)]
+    pub stillborn: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -126,6 +129,16 @@ pub struct Accepted {
     /// A mask stands where the command holds the value of a secret: what is to be run is in memory alone.
     #[n(3)]
     pub masked: Option<bool>,
+    /// It had to wait for others, which is the first event of its sequence.
+    #[n(4)]
+    pub queued: Option<bool>,
+}
+
+impl Accepted {
+    /// The last place in its sequence when it has been accepted, before anything else happens.
+    pub fn seq(&self) -> u64 {
+        u64::from(self.queued == Some(true))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

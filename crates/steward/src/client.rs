@@ -48,7 +48,7 @@ impl Told {
     /// Its place in the sequence, if it has one.
     pub fn seq(&self) -> Option<u64> {
         match self {
-            Self::Event(Event::Started(at) | Event::Ended(at)) => Some(at.seq),
+            Self::Event(Event::Queued(at) | Event::Started(at) | Event::Ended(at)) => Some(at.seq),
             Self::Event(
                 Event::Stalled(_) | Event::ShellEnded(_) | Event::Resized(_) | Event::Entered(_) | Event::Advanced(_),
             ) => None,

@@ -104,6 +104,11 @@ impl Conn {
                 Ok(0) => return false,
                 Ok(written) => self.sent += written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // One that always lags a little behind would have us keep all that it ever took.
+                    if self.sent > FULL {
+                        self.out.drain(..self.sent);
+                        self.sent = 0;
+                    }
                     return self.watch(host, Interest::ReadWrite);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -108,10 +108,17 @@ impl Follower {
             return Ok(());
         }
         match record {
+            Record::Accepted(accepted) => {
+                if accepted.seq() > self.after {
+                    conn.event(self.request, &Event::Queued(At { seq: accepted.seq(), at: accepted.at }));
+                    self.after = accepted.seq();
+                }
+            }
             Record::Started(started) => {
-                if self.after < 1 {
-                    conn.event(self.request, &Event::Started(At { seq: 1, at: started.at }));
-                    self.after = 1;
+                let seq = shell.commands.get(&self.number).map_or(1, |entry| entry.start_seq);
+                if seq > self.after {
+                    conn.event(self.request, &Event::Started(At { seq, at: started.at }));
+                    self.after = seq;
                 }
             }
             Record::Chunk(chunk) => {
@@ -135,7 +142,6 @@ impl Follower {
             Record::Head(_)
             | Record::Spawning(_)
             | Record::Spawned(_)
-            | Record::Accepted(_)
             | Record::Cancelling(_)
             | Record::Evicted(_)
             | Record::Env(_)

@@ -35,6 +35,8 @@ pub(crate) struct Host {
     pub(crate) heir: Heir,
     pub(crate) probe: Probe,
     pub(crate) boot: Vec<u8>,
+    /// The keeper has lived since a steward last had all shells: what it hasn't got, nobody has.
+    pub(crate) kept: bool,
     /// What shells may open; we ourselves may open more.
     pub(crate) open_files: OpenFiles,
     timers: BTreeSet<(Instant, Timer)>,
@@ -109,6 +111,7 @@ impl Host {
             link,
             heir,
             boot: stead_term::proc::boot_id(),
+            kept: false,
             open_files,
             timers: BTreeSet::new(),
             news: BTreeSet::new(),

@@ -189,6 +189,7 @@ impl Past {
                 self.shell = Some(head.shell);
             }
             Record::Accepted(accepted) => {
+                let last_seq = accepted.seq();
                 let info = CommandInfo {
                     command: accepted.exec.command,
                     shell: accepted.exec.shell,
@@ -197,7 +198,7 @@ impl Past {
                     ending: None,
                     stdout_bytes: 0,
                     stderr_bytes: 0,
-                    last_seq: 0,
+                    last_seq,
                     cwd: Bytes::default(),
                     state_version: self.mark.version,
                     accepted_at: accepted.at,
@@ -211,7 +212,8 @@ impl Past {
             }
             Record::Started(started) => {
                 if let Some(info) = self.commands.get_mut(&started.number) {
-                    (info.status, info.started_at, info.last_seq) = (Status::Running, Some(started.at), 1);
+                    info.last_seq += u64::from(info.started_at.is_none());
+                    (info.status, info.started_at) = (Status::Running, Some(started.at));
                 }
             }
             Record::Chunk(chunk) => {

@@ -228,10 +228,14 @@ impl Steward {
         let number = shell.accept(&mut self.host, exec)?;
         let key = shell.key;
         self.ids.insert(id, (key, number));
-        match follow {
-            Some(follow) => self.follow(from, &follow),
-            None => self.info(key, number).map(Some),
+        let Some(follow) = follow else { return self.info(key, number).map(Some) };
+        let follower = Follower::new(shell, number, from, &follow)?;
+        shell.followers.push(follower);
+        // One that has only just been started will have more to tell in a moment.
+        if !shell.is_quick(number) {
+            self.host.news.insert(key);
         }
+        Ok(None)
     }
 
     fn find(&self, id: &CommandId) -> Result<(u32, u64), Fault> {
@@ -260,12 +264,8 @@ impl Steward {
         let (key, number) = self.find(&follow.command)?;
         let shell = self.shells.get_mut(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "the shell is gone"))?;
         let follower = Follower::new(shell, number, from, follow)?;
-        let quick = shell.is_quick(number);
         shell.followers.push(follower);
-        // A command that has only just been started will have more to tell in a moment.
-        if !quick {
-            self.host.news.insert(key);
-        }
+        self.host.news.insert(key);
         Ok(None)
     }
 

@@ -23,6 +23,9 @@ use stead_term::poll::{Interest, Poller, Ready};
 /// One server, some command lines, some tests; more than this is a mistake or an attack.
 const MOST_CONNECTIONS: usize = 256;
 
+/// In the keeper: a steward has come to serve, so that whatever shells have is there too.
+const KEPT: &str = "kept";
+
 #[derive(Debug)]
 pub(crate) struct Steward {
     pub(crate) host: Host,
@@ -60,7 +63,8 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     let heir = Heir::adopt(heir, &poller, &mut store)?;
     // Held until what they kept alive has been moved.
     let _settled = if heir.is_there() { Vec::new() } else { heir::settle(&dir)? };
-    let host = Host::new(dir, settings, poller, Probe::new()?, link, heir, open_files);
+    let mut host = Host::new(dir, settings, poller, Probe::new()?, link, heir, open_files);
+    host.kept = store.remove(KEPT).is_some();
     let mut steward = Steward {
         host,
         epoch,
@@ -80,6 +84,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     for name in store.keys() {
         steward.host.link.unpark(name);
     }
+    steward.host.link.park(KEPT, &steward.listener)?;
     steward.host.link.serving();
     if let Some(ready) = ready {
         steward.host.link.unpark("ready");
@@ -230,7 +235,8 @@ impl Steward {
     /// shells to come are its to reap. The same way as a crash, but nobody has to notice first.
     fn replace_keeper(&mut self) -> io::Result<()> {
         note!("steward: the keeper is dead; making a new one");
-        let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> = vec![("listen".into(), self.listener.as_fd())];
+        let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> =
+            vec![("listen".into(), self.listener.as_fd()), (KEPT.into(), self.listener.as_fd())];
         things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
         things.extend(self.host.heir.link());
         for shell in self.shells.values() {

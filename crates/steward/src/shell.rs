@@ -105,6 +105,8 @@ pub(crate) struct Entry {
     pub(crate) first: LogPos,
     pub(crate) accepted_at: u64,
     pub(crate) started_at: Option<u64>,
+    /// The place of its start in its sequence.
+    pub(crate) start_seq: u64,
     pub(crate) last_seq: u64,
     pub(crate) bytes: [u64; 2],
     pub(crate) ended: Option<LogPos>,
@@ -124,7 +126,8 @@ impl Entry {
             first,
             accepted_at: accepted.at,
             started_at: None,
-            last_seq: 0,
+            start_seq: accepted.seq() + 1,
+            last_seq: accepted.seq(),
             bytes: [0, 0],
             ended: None,
             exec: Some(Rc::new(accepted.exec)),
@@ -452,7 +455,7 @@ impl Shell {
     /// Started this instant, with nothing to tell yet.
     pub(crate) fn is_quick(&self, number: u64) -> bool {
         let running = self.running.as_ref().is_some_and(|running| running.number == number);
-        running && self.commands.get(&number).is_some_and(|entry| entry.last_seq <= 1)
+        running && self.commands.get(&number).is_some_and(|entry| entry.last_seq <= entry.start_seq)
     }
 
     pub(crate) fn is_stalled(&self, number: u64) -> bool {
@@ -497,7 +500,13 @@ impl Shell {
     }
 
     fn spawned_record(&self, host: &Host, pid: i32, start_time: u64) -> Record {
-        Record::Spawned(Spawned { incarnation: self.incarnation, pid, start_time, boot: Bytes::from(&host.boot) })
+        Record::Spawned(Spawned {
+            incarnation: self.incarnation,
+            pid,
+            start_time,
+            boot: Bytes::from(&host.boot),
+            stillborn: Some(self.stillborn).filter(|stillborn| *stillborn > 0),
+        })
     }
 }
 

@@ -91,6 +91,27 @@ fn events_are_numbered_without_holes_and_replayed_from_any_place() {
 }
 
 #[test]
+fn a_command_that_has_to_wait_says_so_first_and_is_replayed_so() {
+    let rig = Rig::new();
+    let gate = json!({ "command": "cat", "id": "gate", "stdin_open": true, "background": true });
+    rig.post("/api/threads/t/exec", &gate).is(202);
+    let exec = json!({ "command": "echo done", "id": "c" });
+    let mut events = rig.events("POST", "/api/threads/t/exec", &exec);
+    let first = events.next().unwrap();
+    assert_eq!((first.event.as_str(), first.id), ("queued", Some(1)));
+    assert!(first.data["queued_at"].is_string() && first.data["seq"] == 1, "{first:?}");
+    let opened = rig.call("POST", "/api/commands/gate/stdin?eof=true", &[], b"");
+    assert!(opened.status < 300, "{}", opened.status);
+    let mut all = vec![first];
+    all.extend(events);
+    assert_eq!(names(&all), ["queued", "start", "stdout", "exit"]);
+    are_numbered(&all, 0);
+    assert_eq!(rig.events("GET", "/api/commands/c/events", &Value::Null).collect::<Vec<_>>(), all);
+    assert_eq!(rig.post("/api/threads/t/pause", &json!({})).is(200)["observed_state"], "paused");
+    assert_eq!(rig.events("GET", "/api/commands/c/events", &Value::Null).collect::<Vec<_>>(), all);
+}
+
+#[test]
 fn a_client_that_hangs_up_stops_nothing() {
     let rig = Rig::new();
     let exec = json!({ "command": "echo begun; sleep 0.3; echo done", "id": "c" });

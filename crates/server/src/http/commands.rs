@@ -83,7 +83,7 @@ async fn events(
     } else {
         stead.replay(&id, after, from.late).await?
     };
-    Ok(super::sse::stream(&stead, follow, None))
+    Ok(super::sse::stream(&stead, follow))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -13,12 +13,11 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use stead_model::ids::{CommandId, ThreadId};
-use stead_model::proto::{IfBusy, Status, Stdin};
+use stead_model::proto::{IfBusy, Stdin};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -138,8 +137,9 @@ impl Exec {
 
 /// Run a command in a terminal of a thread.
 ///
-/// Answers when it ends, or at once with `background`. With `Accept: text/event-stream` its events are the answer: `start`,
-/// `stdout` and `stderr`, then `exit` or `failed`, each with its sequence number as `id`. Whoever hangs up stops nothing.
+/// Answers when it ends, or at once with `background`. With `Accept: text/event-stream` its events are the answer: `queued`
+/// if others are before it, `start`, `stdout` and `stderr`, then `exit` or `failed`, each with its sequence number as `id`.
+/// Whoever hangs up stops nothing.
 #[utoipa::path(
     post, path = "/api/threads/{id}/exec", tag = "commands", params(("id" = String, Path)), request_body = Exec,
     responses(
@@ -158,9 +158,7 @@ async fn exec(
     let (at, execute) = body.read(thread)?;
     if wants_events(&headers) {
         let command = stead.submit(at, execute).await?;
-        let queued = (command.status == Status::Queued).then(|| Bytes::from_static(b": queued\n\n"));
-        let follow = stead.follow(&command.id, 0, false).await?;
-        return Ok(super::sse::stream(&stead, follow, queued));
+        return Ok(super::sse::stream(&stead, stead.follow(&command.id, 0, false).await?));
     }
     if background {
         let command = stead.submit(at, execute).await?;

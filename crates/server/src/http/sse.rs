@@ -21,17 +21,14 @@ use stead_model::proto::Status;
 /// A line that means nothing, so often, shows both sides that the other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// The events of a followed command as a response. `first` goes before them.
-pub(super) fn stream(stead: &Stead, follow: Follow, first: Option<Bytes>) -> Response {
+/// The events of a followed command as a response.
+pub(super) fn stream(stead: &Stead, follow: Follow) -> Response {
     let here = stead.sse_client();
-    let events = futures_util::stream::unfold((follow, first, false), move |(mut follow, mut first, over)| {
+    let events = futures_util::stream::unfold((follow, false), move |(mut follow, over)| {
         // As long as somebody may ask for the next event, they are there.
         let here = std::sync::Arc::clone(&here);
         async move {
             let _here = here;
-            if let Some(first) = first.take() {
-                return Some((Ok::<_, Infallible>(first), (follow, None, over)));
-            }
             if over {
                 return None;
             }
@@ -45,7 +42,7 @@ pub(super) fn stream(stead: &Stead, follow: Follow, first: Option<Bytes>) -> Res
                     (named("error", None, &json!({ "error": problem.detail() })), true)
                 }
             };
-            Some((Ok(text), (follow, None, over)))
+            Some((Ok::<_, Infallible>(text), (follow, over)))
         }
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -54,6 +51,9 @@ pub(super) fn stream(stead: &Stead, follow: Follow, first: Option<Bytes>) -> Res
 
 fn write(event: CommandEvent) -> Bytes {
     match event {
+        CommandEvent::Queued { seq, at } => {
+            named("queued", Some(seq), &json!({ "seq": seq, "queued_at": Timestamp(at / 1000).to_string() }))
+        }
         CommandEvent::Started { seq, at } => {
             named("start", Some(seq), &json!({ "seq": seq, "started_at": Timestamp(at / 1000).to_string() }))
         }

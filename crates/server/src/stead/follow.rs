@@ -32,6 +32,7 @@ const MOST_BREAKS: u32 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEvent {
+    Queued { seq: u64, at: u64 },
     Started { seq: u64, at: u64 },
     Output(Chunk),
     Ended { seq: u64, command: Box<Command> },
@@ -179,6 +180,9 @@ impl Tail {
         };
         loop {
             match following.next().await {
+                Ok(Next::Told(Told::Event(Event::Queued(at)))) => {
+                    self.tell(CommandEvent::Queued { seq: at.seq, at: at.at }).await?;
+                }
                 Ok(Next::Told(Told::Event(Event::Started(at)))) => {
                     self.tell(CommandEvent::Started { seq: at.seq, at: at.at }).await?;
                 }
@@ -289,6 +293,9 @@ impl Tail {
         let (mut ended, after) = (false, self.seen);
         for event in past.events.iter().filter(|event| event.seq() > after) {
             match event {
+                PastEvent::Queued { seq, at } => {
+                    self.tell(CommandEvent::Queued { seq: *seq, at: *at }).await?;
+                }
                 PastEvent::Started { seq, at } => {
                     self.tell(CommandEvent::Started { seq: *seq, at: *at }).await?;
                 }
@@ -333,7 +340,9 @@ impl Tail {
 
     async fn tell(&mut self, event: CommandEvent) -> Result<(), Left> {
         let seq = match &event {
-            CommandEvent::Started { seq, .. } | CommandEvent::Ended { seq, .. } => *seq,
+            CommandEvent::Queued { seq, .. } | CommandEvent::Started { seq, .. } | CommandEvent::Ended { seq, .. } => {
+                *seq
+            }
             CommandEvent::Output(chunk) => chunk.seq,
         };
         if seq <= self.seen {

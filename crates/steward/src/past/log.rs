@@ -15,6 +15,7 @@ use stead_model::record::{ChunkRecord, MAGIC, Record, Records};
 /// What happened to a command, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PastEvent {
+    Queued { seq: u64, at: u64 },
     Started { seq: u64, at: u64 },
     Output(ChunkRecord),
     Ended { seq: u64, at: u64 },
@@ -23,7 +24,7 @@ pub enum PastEvent {
 impl PastEvent {
     pub fn seq(&self) -> u64 {
         match self {
-            Self::Started { seq, .. } | Self::Ended { seq, .. } => *seq,
+            Self::Queued { seq, .. } | Self::Started { seq, .. } | Self::Ended { seq, .. } => *seq,
             Self::Output(chunk) => chunk.seq,
         }
     }
@@ -70,7 +71,7 @@ fn head_of(place: &Place, path: &str) -> io::Result<Option<ShellId>> {
 
 fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Result<Option<PastCommand>> {
     let mut past = Past::default();
-    let (mut number, mut events, mut drained) = (None, Vec::new(), false);
+    let (mut number, mut events, mut drained) = (None, Vec::<PastEvent>::new(), false);
     for name in names {
         // One that was removed since the directory was read told of older commands.
         let bytes = match place.read(&format!("{dir}/{name}")) {
@@ -87,7 +88,16 @@ fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Resu
             let ours = number.is_some() && record.number() == number;
             if ours {
                 match &record {
-                    Record::Started(started) => events.push(PastEvent::Started { seq: 1, at: started.at }),
+                    Record::Accepted(accepted) => {
+                        let (seq, at) = (accepted.seq(), accepted.at);
+                        events.extend((seq > 0).then_some(PastEvent::Queued { seq, at }));
+                    }
+                    // One that the shell never read is started again, and that is no second event.
+                    Record::Started(_) if events.iter().any(|event| matches!(event, PastEvent::Started { .. })) => {}
+                    Record::Started(started) => {
+                        let seq = events.last().map_or(0, PastEvent::seq) + 1;
+                        events.push(PastEvent::Started { seq, at: started.at });
+                    }
                     Record::Chunk(chunk) => events.push(PastEvent::Output(chunk.clone())),
                     Record::Ended(ended) => {
                         drained = !ended.ending.streams_open;
@@ -97,7 +107,6 @@ fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Resu
                     Record::Head(_)
                     | Record::Spawning(_)
                     | Record::Spawned(_)
-                    | Record::Accepted(_)
                     | Record::Cancelling(_)
                     | Record::Evicted(_)
                     | Record::Env(_)

@@ -194,7 +194,14 @@ impl Shell {
     /// What the shell dumped. Nothing at all means that it can't source our script any more: then it can't run commands
     /// either, and is replaced.
     fn read_capture(&mut self, file: &str, ending: &mut Ending) -> Option<ShellState> {
-        let baseline = self.baseline.as_ref()?;
+        let not_captured = |error: &str| Warning {
+            code: "state_not_captured".into(),
+            message: format!("the shell's state could not be captured ({error}); the last one stands"),
+        };
+        let Some(baseline) = &self.baseline else {
+            ending.warnings.push(not_captured("it is not known what a fresh shell is like"));
+            return None;
+        };
         let dump = fs::read(self.place(file));
         if dump.as_ref().is_ok_and(|dump| is_unused(dump)) && !self.is_disk_full() {
             ending.shell_replaced = true;
@@ -213,8 +220,7 @@ impl Shell {
         match capture {
             Ok(capture) => Some(capture.delta(baseline)),
             Err(error) => {
-                let message = format!("the shell's state could not be captured ({error}); the last one stands");
-                ending.warnings.push(Warning { code: "state_not_captured".into(), message });
+                ending.warnings.push(not_captured(&error));
                 None
             }
         }
@@ -305,7 +311,7 @@ impl Shell {
         self.replies_ready(host);
         let Some(live) = &self.live else { return };
         let (exiting, was_ready, condemned) = (live.exiting.clone(), live.ready, live.condemned);
-        if !was_ready {
+        if !was_ready && !condemned {
             self.stillborn += 1;
         }
         if self.was_never_read() {
@@ -353,6 +359,10 @@ impl Shell {
     /// It left before it came to the command (`set -t`, or a kill from outside): the next one gets it.
     fn start_again(&mut self, host: &mut Host) {
         let Some(mut running) = self.running.take() else { return };
+        // Noted first: who comes after us must not take the command for one that ran.
+        if let Err(error) = self.journal.append(&[&Record::Spawning(self.incarnation)], Need::Last) {
+            note!("steward: shell {}: {error}", self.open.shell);
+        }
         self.close_input(host, &mut running);
         self.release_pair(host, running.pair);
         self.queue.push_front(running.number);

@@ -34,6 +34,9 @@ const ROOM_CHECK: u64 = 1 << 20;
 /// How long a full disk is left alone.
 const RETRY: Duration = Duration::from_millis(100);
 
+/// How long a pipe or file that can't be used is left alone; each try is a line in the log.
+const FAILED: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Pair {
     pub(super) owner: Option<u64>,
@@ -89,6 +92,19 @@ impl End {
     /// Bytes that are on their way, and come before those in the FIFO.
     fn on_the_way(&self) -> io::Result<u64> {
         self.basin.as_ref().map_or(Ok(0), |basin| fifo::pending(&basin.out))
+    }
+
+    fn make_basin(&mut self, host: &Host, name: &str) -> io::Result<()> {
+        // A predecessor's, once it is empty, makes way.
+        if self.basin.as_ref().is_some_and(|basin| basin.into.is_some()) || self.on_the_way()? > 0 {
+            return Ok(());
+        }
+        fifo::widen(&self.fifo, WIDE);
+        let (out, into) = fifo::basin(WIDE)?;
+        host.link.park(name, &out)?;
+        host.heir.give(name, &out);
+        self.basin = Some(Basin { out, into: Some(into) });
+        Ok(())
     }
 
     /// Moves the next bytes to the file.
@@ -223,21 +239,12 @@ impl Shell {
     }
 
     /// Gives a heavy stream a basin. Nothing is lost if there can be none.
-    fn make_basin(&mut self, host: &Host, id: u64, stream: Stream) -> io::Result<()> {
+    fn make_basin(&mut self, host: &Host, id: u64, stream: Stream) {
         let name = self.parked_end(id, Kind::Basin, stream);
-        let Some(end) = self.pairs.get_mut(&id).and_then(|pair| pair.ends.get_mut(stream_index(stream))) else {
-            return Ok(());
-        };
-        // A predecessor's, once it is empty, makes way.
-        if end.basin.as_ref().is_some_and(|basin| basin.into.is_some()) || end.on_the_way()? > 0 {
-            return Ok(());
+        let end = self.pairs.get_mut(&id).and_then(|pair| pair.ends.get_mut(stream_index(stream)));
+        if let Some(Err(error)) = end.map(|end| end.make_basin(host, &name)) {
+            note!("steward: shell {}: can't make a wide pipe: {error}", self.open.shell);
         }
-        fifo::widen(&end.fifo, WIDE);
-        let (out, into) = fifo::basin(WIDE)?;
-        host.link.park(&name, &out)?;
-        host.heir.give(&name, &out);
-        end.basin = Some(Basin { out, into: Some(into) });
-        Ok(())
     }
 
     pub(super) fn own_pair(&mut self, id: u64, number: u64) {
@@ -299,7 +306,11 @@ impl Shell {
             Ok(Emptied::Closed) => self.pair_closed(host, id),
             Ok(Emptied::Open) => {}
             Ok(Emptied::Stalled) => host.after(RETRY, self.key, What::Retry),
-            Err(error) => note!("steward: shell {}: output: {error}", self.open.shell),
+            // Nobody tells us again of bytes that are there already: look once more.
+            Err(error) => {
+                note!("steward: shell {}: output: {error}", self.open.shell);
+                host.after(FAILED, self.key, What::Retry);
+            }
         }
     }
 
@@ -397,13 +408,13 @@ impl Shell {
                     let offset = *length;
                     *length += bytes;
                     self.stream_bytes += bytes;
-                    if offset + bytes >= HEAVY {
-                        self.make_basin(host, id, stream).map_err(io_error)?;
-                    }
                     left = left.saturating_sub(bytes);
                     if let Err(error) = self.note_chunk(host, number, stream, offset, bytes) {
                         self.take_back(number, at, bytes);
                         return if matches!(error, JournalError::NoSpace) { Ok(Emptied::Stalled) } else { Err(error) };
+                    }
+                    if offset + bytes >= HEAVY {
+                        self.make_basin(host, id, stream);
                     }
                     if left == 0 && upto == Upto::Slice {
                         return Ok(Emptied::More);

@@ -3,8 +3,10 @@
 //!
 //! ```text
 //! descriptors came back ── process alive ──► adopt it; ask it whether it ever got what was noted as started
+//!                       ├─ not ready yet ──► nothing was given to it, perhaps not even its state: another instead
 //!                       └─ process gone ──► its command ended with it
-//! none (keeper dead too) ─────────────────► what ran is lost, what waited failed; a new shell at the next command
+//! none, keeper alive ─────────────────────► it was being let go of, or started: what waits gets a new shell
+//! none, keeper dead too ──────────────────► what ran is lost, what waited failed; a new shell at the next command
 //! ```
 
 use super::finish::Left;
@@ -34,6 +36,8 @@ struct Past {
     head: Option<Head>,
     incarnation: u64,
     spawned: Option<Spawned>,
+    /// One that was to be ended, and perhaps was.
+    let_go: Option<Spawned>,
     mark: StateMark,
     commands: BTreeMap<u64, Entry>,
     started: BTreeMap<u64, Started>,
@@ -41,6 +45,10 @@ struct Past {
     next_number: u64,
     env: super::env::Past,
     masked: BTreeSet<u64>,
+    /// No command has been given to the process that was last started.
+    untouched: bool,
+    /// It may have been, but it has not yet ended one, nor taken an environment.
+    unproven: bool,
 }
 
 impl Past {
@@ -54,8 +62,13 @@ impl Past {
             }
             Record::Spawning(incarnation) => {
                 self.incarnation = incarnation;
-                self.spawned = None;
+                // Named a second time: it is to have no command any more.
+                self.let_go = self.spawned.take().filter(|spawned| spawned.incarnation == incarnation);
                 self.env.spawning();
+                (self.untouched, self.unproven) = (true, true);
+                // A command that is still open was not read by the process before, or there would be no other yet.
+                let commands = &self.commands;
+                self.started.retain(|number, _| commands.get(number).is_none_or(|entry| entry.ended.is_some()));
             }
             Record::Spawned(spawned) => {
                 self.incarnation = spawned.incarnation;
@@ -69,9 +82,10 @@ impl Past {
                 self.commands.insert(accepted.number, Entry::new(*accepted, at));
             }
             Record::Started(started) => {
+                self.untouched = false;
                 if let Some(entry) = self.commands.get_mut(&started.number) {
                     entry.started_at = Some(started.at);
-                    entry.last_seq = 1;
+                    entry.last_seq = entry.start_seq;
                 }
                 self.started.insert(started.number, started);
             }
@@ -88,6 +102,7 @@ impl Past {
             }
             Record::Ended(ended) => {
                 self.mark = ended.state;
+                self.unproven &= !self.started.contains_key(&ended.number);
                 self.masked.remove(&ended.number);
                 self.cancelling.remove(&ended.number);
                 if let Some(entry) = self.commands.get_mut(&ended.number) {
@@ -115,7 +130,10 @@ impl Past {
                 self.mark = env.state.clone();
                 self.env.asked(*env);
             }
-            Record::EnvApplied(version) => self.env.applied(version),
+            Record::EnvApplied(version) => {
+                self.unproven = false;
+                self.env.applied(version);
+            }
         }
     }
 }
@@ -156,12 +174,17 @@ impl Shell {
         let mut of_terminal: Store =
             names.iter().filter_map(|name| Some(((*name).to_owned(), ours.remove(*name)?))).collect();
         shell.adopt_pairs(host, &mut ours, &past.started);
+        if let Some(pid) = past.let_go.as_ref().and_then(|spawned| still_there(host, spawned)) {
+            super::close::end_session(pid);
+        }
         match (ours.remove("ctl"), ours.remove("rep"), ours.remove("pty"), past.spawned.clone()) {
             (Some(ctl), Some(rep), Some(pty), Some(spawned)) if spawned.boot.0 == host.boot => {
                 shell.adopt_process(host, &spawned, [ctl, rep, pty], running, &past, &mut ours)?;
             }
             // It was resting.
             (_, _, _, None) if running.is_none() && shell.queue.is_empty() => {}
+            // Whoever was let go of had no command any more; whoever was being started had none yet.
+            _ if host.kept && running.is_none() => shell.respawn(host),
             _ => shell.all_is_lost(host, past.spawned.as_ref(), running, &past.started)?,
         }
         shell.adopt_terminal(host, &mut of_terminal);
@@ -282,22 +305,31 @@ impl Shell {
         parked: &mut Store,
     ) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { path: self.run.clone(), source };
-        let same = proc::stat(spawned.pid).is_some_and(|stat| stat.start_time == spawned.start_time);
+        let same = still_there(host, spawned).is_some();
         let pid = if same { spawned.pid } else { 0 };
         let mut live = self.live_on(host, pid, self.lines(), ctl, rep, pty).map_err(failed)?;
         live.pid = spawned.pid;
         let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
         live.reply_length = replies.len() as u64;
-        // An empty log was emptied between two commands.
-        live.ready = replies.is_empty() || was_ready(&replies);
+        // An empty log may have been emptied between two commands.
+        live.ready = !past.unproven && replies.is_empty() || was_ready(&replies);
         self.live = Some(live);
+        if past.unproven {
+            self.stillborn = spawned.stillborn.unwrap_or(0);
+        }
         self.read_baseline_again();
         if let Some(number) = running {
             self.adopt_command(host, number, past, parked);
         }
-        self.hear_again(host, &replies);
+        self.hear_again(host, &replies, past);
+        let ready = self.live.as_ref().is_some_and(|live| live.ready);
         if !same {
             self.process_gone(host);
+        } else if past.untouched && !ready {
+            // The steward before us may have died before it told it to become what it should be. Noted first: who comes
+            // after us must not take it for one that died of its state.
+            self.journal.append(&[&Record::Spawning(self.incarnation)], crate::journal::Need::Last)?;
+            self.condemn();
         } else if self.running.is_none() {
             self.start_next(host);
         }
@@ -352,7 +384,7 @@ impl Shell {
     }
 
     /// What the shell said to the steward before us, as far as it bears on the command that is still open.
-    fn hear_again(&mut self, host: &mut Host, replies: &[u8]) {
+    fn hear_again(&mut self, host: &mut Host, replies: &[u8], past: &Past) {
         let mut reports = stead_model::shell::Reports::default();
         reports.push(replies);
         let mut heard = Vec::new();
@@ -364,6 +396,8 @@ impl Shell {
         }
         for report in heard {
             match report.token {
+                // What it means has been told with the first command that ended.
+                Token::Ready if past.unproven => self.heard(host, report),
                 Token::BaselineReady | Token::Ready | Token::Answer(_) | Token::EnvApplied(_) => {}
                 Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
                     self.heard(host, report);
@@ -430,11 +464,9 @@ impl Shell {
         running: Option<u64>,
         started: &BTreeMap<u64, Started>,
     ) -> Result<(), JournalError> {
-        if let Some(spawned) = spawned.filter(|spawned| spawned.boot.0 == host.boot) {
-            // One that ignores hang-ups may still be there; nobody will ever speak to it again.
-            if proc::stat(spawned.pid).is_some_and(|stat| stat.start_time == spawned.start_time) {
-                proc::signal(spawned.pid, rustix::process::Signal::KILL);
-            }
+        // One that ignores hang-ups may still be there; nobody will ever speak to it again.
+        if let Some(pid) = spawned.and_then(|spawned| still_there(host, spawned)) {
+            proc::signal(pid, rustix::process::Signal::KILL);
         }
         for started in started.values() {
             self.rescue(host, started)?;
@@ -516,6 +548,12 @@ impl Shell {
             }
         }
     }
+}
+
+/// The process, unless it is gone.
+fn still_there(host: &Host, spawned: &Spawned) -> Option<i32> {
+    let same = proc::stat(spawned.pid).is_some_and(|stat| stat.start_time == spawned.start_time);
+    (same && spawned.boot.0 == host.boot).then_some(spawned.pid)
 }
 
 /// Whether a shell has ever said that it is ready, or ended a command.

@@ -37,7 +37,13 @@ impl Shell {
         let number = self.next_number;
         let written = self.as_written(&exec);
         let masked = if written == exec { None } else { Some(self.mask(host, number, &exec)?) };
-        let accepted = Accepted { number, at: now(), exec: written, masked: masked.is_some().then_some(true) };
+        let accepted = Accepted {
+            number,
+            at: now(),
+            exec: written,
+            masked: masked.is_some().then_some(true),
+            queued: (!idle).then_some(true),
+        };
         let record = Record::Accepted(Box::new(accepted));
         let first = self.journal.append(&[&record], Need::WithReserve).map_err(|error| journal_fault(&error))?;
         if let Record::Accepted(accepted) = record {
@@ -114,7 +120,7 @@ impl Shell {
         }
         if let Some(entry) = self.commands.get_mut(&number) {
             entry.started_at = Some(at);
-            entry.last_seq = 1;
+            entry.last_seq = entry.start_seq;
         }
         self.own_pair(pair, number);
         self.running = Some(Running {

@@ -137,7 +137,10 @@ impl Shell {
     }
 
     fn write_scripts(&self, lines: &Lines, start: &[u8]) -> io::Result<()> {
-        let baseline = if self.baseline.is_some() { Baseline::Known } else { Baseline::Wanted };
+        let base = self.run.join("base");
+        // Who comes after us reads it from there again.
+        let known = self.baseline.is_some() && fs::metadata(&base).is_ok_and(|meta| meta.len() > 0);
+        let baseline = if known { Baseline::Known } else { Baseline::Wanted };
         let extent = match self.stillborn {
             0 => Extent::All,
             1 => Extent::WithoutCode,
@@ -147,8 +150,11 @@ impl Shell {
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
         // The shell writes these under the user's umask; made by us they are private.
-        for dump in ["base", "st", "xt", "t"] {
+        for dump in ["st", "xt", "t"] {
             write_private(&self.place(dump), b"")?;
+        }
+        if !known {
+            write_private(&base, b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
     }

@@ -10,5 +10,6 @@
 
 mod cancel;
 mod crash;
+mod env;
 #[path = "../it/rig.rs"]
 mod rig;

@@ -1,10 +1,13 @@
 //! Order, and what comes when the command is over.
 
 use super::info;
-use crate::rig::{Gate, Rig, seen, wait_for};
+use crate::rig::{Gate, Rig, TestShell, kill_steward, seen, wait_for};
+use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
-use stead_model::proto::{Event, Follow, Request};
+use stead_model::ids::{CommandId, ShellId};
+use stead_model::proto::{Cancel, Event, FirstSignal, Follow, Request};
 use stead_steward::client::Told;
+use stead_steward::past::{self, PastEvent};
 
 #[test]
 fn the_order_across_both_streams_is_the_order_in_which_they_were_seen() {
@@ -114,4 +117,103 @@ fn a_command_without_background_children_says_that_nothing_more_will_come() {
     let rig = Rig::new();
     let mut shell = rig.shell();
     assert!(!shell.run("echo a | cat").info.ending.unwrap().streams_open);
+}
+
+/// Follows a command that waits at the gate, which opens when the start is told.
+fn started_is_told(rig: &Rig, gate: &mut Gate, command: &CommandId) {
+    let mut first = None;
+    rig.client()
+        .follow_from(command, 0, false, &mut |told| {
+            if first.is_none() {
+                gate.release();
+                first = Some(told);
+            }
+        })
+        .unwrap();
+    assert!(matches!(first, Some(Told::Event(Event::Started(_)))), "{first:?}");
+}
+
+#[test]
+fn whoever_comes_late_to_a_silent_command_is_told_at_once_that_it_has_started() {
+    let rig = Rig::new();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut shell = rig.shell();
+    let silent = shell.exec(gate.wait());
+    let submitted = Instant::now();
+    shell.submit(silent.clone());
+    // Those who were there from the beginning have been told by then.
+    wait_for("a while to pass", || (submitted.elapsed() > Duration::from_millis(50)).then_some(()));
+    started_is_told(&rig, &mut gate, &silent.command);
+}
+
+#[test]
+fn whoever_comes_to_a_silent_command_of_a_killed_steward_is_told_at_once_that_it_has_started() {
+    let rig = Rig::new();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut shell = rig.shell();
+    let silent = shell.exec(gate.wait());
+    shell.submit(silent.clone());
+    kill_steward(&rig);
+    started_is_told(&rig, &mut gate, &silent.command);
+}
+
+/// What is told of a command, by name and number, from the steward and from its journal.
+fn sequence(rig: &Rig, command: &CommandId) -> Vec<(&'static str, u64)> {
+    let mut told = Vec::new();
+    rig.client()
+        .follow_from(command, 0, false, &mut |event| {
+            told.push(match event {
+                Told::Event(Event::Queued(at)) => ("queued", at.seq),
+                Told::Event(Event::Started(at)) => ("started", at.seq),
+                Told::Event(Event::Ended(at)) => ("ended", at.seq),
+                Told::Output(chunk) => ("output", chunk.seq),
+                other @ Told::Event(_) => panic!("{other:?}"),
+            });
+        })
+        .unwrap();
+    let shell = ShellId::parse("main").unwrap();
+    let past = past::command(&rig.path(), &shell, command).unwrap().unwrap();
+    let noted = past.events.iter().map(|event| match event {
+        PastEvent::Queued { seq, .. } => ("queued", *seq),
+        PastEvent::Started { seq, .. } => ("started", *seq),
+        PastEvent::Output(chunk) => ("output", chunk.seq),
+        PastEvent::Ended { seq, .. } => ("ended", *seq),
+    });
+    assert_eq!(noted.collect::<Vec<_>>(), told, "the journal tells it otherwise");
+    assert_eq!(past.info.last_seq, told.last().unwrap().1);
+    told
+}
+
+#[test]
+fn a_command_that_had_to_wait_says_so_first_and_its_numbers_have_no_holes_whatever_dies() {
+    let rig = Rig::new();
+    let mut gate = Gate::new(&rig, "gate");
+    let mut shell = rig.shell();
+    let first = shell.exec(gate.wait());
+    let second = shell.exec("echo second");
+    let third = shell.exec("echo never");
+    let [first, second, third] = [first, second, third].map(|exec| shell.submit(exec).command);
+    let cancel = Cancel { command: third.clone(), first: FirstSignal::Interrupt };
+    shell.client.request(&Request::Cancel(cancel)).unwrap();
+    assert_eq!(shell.command(&second).last_seq, 1);
+    kill_steward(&rig);
+    let mut shell = TestShell { client: rig.client(), id: shell.id };
+    assert_eq!(shell.command(&second).last_seq, 1);
+    // Whoever waits hears that it waits.
+    let mut heard = Vec::new();
+    rig.client()
+        .follow_from(&second, 0, false, &mut |told| {
+            if heard.is_empty() {
+                gate.release();
+            }
+            heard.push(told.seq());
+        })
+        .unwrap();
+    assert_eq!(heard, [Some(1), Some(2), Some(3), Some(4)]);
+    for _ in 0..2 {
+        assert_eq!(sequence(&rig, &first), [("started", 1), ("ended", 2)]);
+        assert_eq!(sequence(&rig, &second), [("queued", 1), ("started", 2), ("output", 3), ("ended", 4)]);
+        assert_eq!(sequence(&rig, &third), [("queued", 1), ("ended", 2)]);
+        kill_steward(&rig);
+    }
 }

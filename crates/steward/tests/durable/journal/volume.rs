@@ -1,7 +1,8 @@
 //! A great deal of output.
 
 use super::{info, is_pattern, printing, read};
-use crate::rig::{Rig, wait_for};
+use crate::rig::{Gate, Rig, TestShell, wait_for};
+use rustix::process::{Resource, Rlimit};
 use stead_model::proto::{Credit, Exec, Request, Status};
 use stead_steward::client::Told;
 
@@ -76,4 +77,33 @@ fn hears_everything_later(rig: &Rig, exec: &Exec, credit: u64) {
     .unwrap();
     assert_eq!((heard.len() as u64, seqs), (SOME, (1..=ended.last_seq).collect::<Vec<_>>()));
     is_pattern(&heard, 0);
+}
+
+/// Sets how many descriptors the steward may have, and says how many it might have had.
+fn limit_descriptors(shell: &TestShell, most: Option<u64>) -> Option<u64> {
+    let pid = i32::try_from(shell.client.welcome().pid).unwrap();
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit { current: most, maximum };
+    rustix::process::prlimit(rustix::process::Pid::from_raw(pid), Resource::Nofile, limit).unwrap().current
+}
+
+#[test]
+fn output_that_could_not_be_taken_for_a_while_is_taken_when_it_can() {
+    // Without a file for it, and without a pipe that it could do with.
+    for begun in [0, 1] {
+        let rig = Rig::new();
+        let mut gate = Gate::new(&rig, "gate");
+        let mut shell = rig.shell();
+        let begin = "printf b; ".repeat(begun);
+        let exec = shell.exec(format!("{begin}{}; {}", gate.wait(), printing(1_000_000)));
+        shell.submit(exec.clone());
+        wait_for("it to begin", || (info(&mut shell.client, &exec.command).stdout_bytes == begun as u64).then_some(()));
+        let usual = limit_descriptors(&shell, Some(3));
+        gate.release();
+        wait_for("it to be in trouble", || rig.log().contains("steward: shell main: ").then_some(()));
+        limit_descriptors(&shell, usual);
+        let outcome = shell.end_of(&exec.command);
+        assert_eq!(outcome.stdout.len(), 1_000_000 + begun);
+        is_pattern(&outcome.stdout[begun..], 0);
+    }
 }

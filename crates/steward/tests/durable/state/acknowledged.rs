@@ -1,8 +1,24 @@
 //! What an answer has acknowledged is there after anything that may happen right behind it.
 
 use super::kill_shell;
-use crate::rig::{Rig, Rng, TestShell, code, kill, rounds, seeds, seen, wait_for};
+use crate::rig::{Rig, Rng, TestShell, code, kill, kill_steward, rounds, seeds, seen, wait_for};
 use std::collections::BTreeMap;
+
+#[test]
+fn a_steward_that_finds_a_replaced_shell_goes_on_capturing_its_state() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let pid = shell.pid();
+    shell.run("exit");
+    wait_for("another process", || shell.info().pid.filter(|now| *now != pid));
+    assert_eq!(shell.out("true"), "");
+    kill_steward(&rig);
+    let mut shell = TestShell { client: rig.client(), id: shell.id };
+    let outcome = shell.run("export kept=yes");
+    assert!(outcome.info.ending.unwrap().state_changed);
+    shell.kill();
+    assert_eq!(shell.out("echo $kept"), "yes\n");
+}
 
 /// What the shell must be like by all that was acknowledged.
 #[derive(Default)]
