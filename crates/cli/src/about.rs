@@ -17,9 +17,10 @@ pub(crate) fn version(asked: &Version) -> Result<u8, Failure> {
             (Err(_), true) => format!("{:#}\n", json!({ "version": own, "server": null })),
             (Ok(server), false) => {
                 format!(
-                    "stead {own}\nserver {} at {}\n",
+                    "stead {own}\nserver {} at {}, listening on {}\n",
                     server.at("version").as_str().unwrap_or("unknown"),
-                    client.way()
+                    client.way(),
+                    server.at("address").as_str().unwrap_or("an unknown address")
                 )
             }
             (Err(_), false) => format!("stead {own}\nno server answers at {}\n", client.way()),

@@ -78,7 +78,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let (own, allowed) = (host_of(address), server.allowed_hosts.clone());
         let guard = Arc::new(Guard::new(tokens, &own, allowed, server.requests_per_second));
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
-        let router = http::router(App { stead: stead.clone(), guard, links });
+        let router = http::router(App { address, stead: stead.clone(), guard, links });
         let stop = CancellationToken::new();
         tokio::spawn(wait_for_signal(stead.clone(), stop.clone())?);
         print::said(Some(line));

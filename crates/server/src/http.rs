@@ -39,6 +39,8 @@ use utoipa_axum::router::OpenApiRouter;
 /// What every handler may use.
 #[derive(Debug, Clone)]
 pub struct App {
+    /// Where it listens.
+    pub address: std::net::SocketAddr,
     pub stead: Stead,
     pub guard: Arc<Guard>,
     /// Signs links to files.

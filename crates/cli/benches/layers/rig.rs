@@ -114,6 +114,7 @@ impl Rig {
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             names: Arc::new(RandomNames),
             vault: Vault::in_memory(),
+            journal_limit: 20 << 30,
         };
         let begun = Instant::now();
         let (stead, _) = Stead::start(parts).await?;

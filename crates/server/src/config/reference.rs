@@ -114,9 +114,7 @@ const SECTIONS: [Section; 4] = [
 
 fn comment(out: &mut String, lines: &[&str]) {
     for line in lines {
-        out.push_str("# ");
-        out.push_str(line);
-        out.push('\n');
+        let _ = writeln!(out, "{}", format!("# {line}").trim_end());
     }
 }
 

@@ -25,6 +25,9 @@ pub(super) fn routes() -> OpenApiRouter<App> {
 struct About {
     name: &'static str,
     version: &'static str,
+    /// Where it listens.
+    #[schema(example = "127.0.0.1:7878")]
+    address: String,
     /// Versions of the protocol between server and stewards that this one speaks.
     steward_protocol: Range,
 }
@@ -37,10 +40,10 @@ struct Range {
 
 /// What this is.
 #[utoipa::path(get, path = "/api/version", tag = "server", responses((status = 200, body = About)))]
-async fn version() -> Json<About> {
+async fn version(State(app): State<App>) -> Json<About> {
     let versions = stead_model::proto::VERSIONS;
     let range = Range { oldest: *versions.start(), newest: *versions.end() };
-    Json(About { name: "stead", version: env!("CARGO_PKG_VERSION"), steward_protocol: range })
+    Json(About { name: "stead", version: env!("CARGO_PKG_VERSION"), address: app.address.to_string(), steward_protocol: range })
 }
 
 /// Whether the process lives. Needs no token.
