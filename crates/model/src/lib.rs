@@ -23,4 +23,5 @@ pub mod shell;
 pub mod state;
 pub mod terminal;
 pub mod thread;
+pub mod utf8;
 pub mod word;

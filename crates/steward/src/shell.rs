@@ -109,6 +109,8 @@ pub(crate) struct Entry {
     pub(crate) start_seq: u64,
     pub(crate) last_seq: u64,
     pub(crate) bytes: [u64; 2],
+    /// Behind these in the files: the beginning of a character whose rest may still come.
+    held: [u64; 2],
     pub(crate) ended: Option<LogPos>,
     /// What to run; dropped when it has ended.
     exec: Option<Rc<Exec>>,
@@ -129,12 +131,17 @@ impl Entry {
             start_seq: accepted.seq() + 1,
             last_seq: accepted.seq(),
             bytes: [0, 0],
+            held: [0, 0],
             ended: None,
             exec: Some(Rc::new(accepted.exec)),
             drained: false,
             evicted: false,
             masked: None,
         }
+    }
+
+    fn has_written(&self) -> bool {
+        (self.bytes, self.held) != ([0, 0], [0, 0])
     }
 }
 

@@ -238,6 +238,7 @@ impl Shell {
         ending: Ending,
         mark: StateMark,
     ) -> Result<(), JournalError> {
+        self.note_held(host, number)?;
         let ending = self.ending_as_written(ending);
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;

@@ -10,10 +10,13 @@ use crate::journal::{JournalError, Need};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
+use stead_model::proto::Stdin;
 use stead_model::record::{ChunkRecord, Record};
+use stead_model::utf8::{MOST_UNFINISHED, unfinished};
 use stead_term::fifo::{self, Condition, Moved};
 use stead_term::poll::Interest;
 
@@ -112,7 +115,7 @@ impl End {
         let Some(basin) = &self.basin else { return fifo::splice(&self.fifo, file, offset, most) };
         let filled = fifo::pending(&basin.out)?;
         if filled > 0 {
-            return fifo::splice(&basin.out, file, offset, filled);
+            return fifo::splice(&basin.out, file, offset, filled.min(most));
         }
         match &basin.into {
             Some(into) if offset >= HEAVY => match fifo::pour(&self.fifo, into, most)? {
@@ -260,7 +263,7 @@ impl Shell {
     /// Whether the shell has opened the command's streams: it has begun.
     pub(super) fn has_begun(&self, host: &Host, id: u64) -> bool {
         let owner = self.pairs.get(&id).and_then(|pair| pair.owner);
-        let written = owner.and_then(|number| self.commands.get(&number)).is_some_and(|entry| entry.bytes != [0, 0]);
+        let written = owner.and_then(|number| self.commands.get(&number)).is_some_and(super::Entry::has_written);
         written || self.is_held(host, id)
     }
 
@@ -377,6 +380,7 @@ impl Shell {
         upto: Upto,
     ) -> Result<Emptied, JournalError> {
         let at = stream_index(stream);
+        let held = self.commands.get(&number).and_then(|entry| entry.held.get(at).copied()).unwrap_or(0);
         let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
         let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
         let run = self.run.clone();
@@ -388,14 +392,16 @@ impl Shell {
             Condition::HasBytes | Condition::Closed | Condition::Empty => {}
         }
         let mut left = match upto {
-            Upto::Slice => SLICE,
+            Upto::Slice => SLICE - held,
             Upto::Present => on_the_way + fifo::pending(&end.fifo).map_err(io_error)?,
         };
         loop {
             let Some(pair) = self.pairs.get_mut(&id) else { return Ok(Emptied::Closed) };
             let Some(end) = pair.ends.get_mut(at) else { return Ok(Emptied::Closed) };
             let Some(entry) = self.commands.get_mut(&number) else { return Ok(Emptied::Open) };
-            let Some(length) = entry.bytes.get_mut(at) else { return Ok(Emptied::Open) };
+            let (Some(length), Some(held)) = (entry.bytes.get_mut(at), entry.held.get_mut(at)) else {
+                return Ok(Emptied::Open);
+            };
             if end.file.is_none() {
                 end.file = match self.journal.open_stream(number, stream) {
                     Err(JournalError::NoSpace) => return Ok(Emptied::Stalled),
@@ -403,17 +409,20 @@ impl Shell {
                 };
             }
             let Some(file) = &end.file else { return Ok(Emptied::Open) };
-            match end.advance(file, *length, left).map_err(io_error)? {
+            // With what was held back it makes one chunk, and those have a limit.
+            match end.advance(file, *length + *held, left.min(SLICE - *held)).map_err(io_error)? {
                 Moved::Bytes(bytes) => {
-                    let offset = *length;
-                    *length += bytes;
-                    self.stream_bytes += bytes;
+                    let (offset, there) = (*length, *held + bytes);
+                    *held = unfinished_at(file, offset, there);
+                    let whole = there - *held;
+                    *length += whole;
+                    self.stream_bytes += whole;
                     left = left.saturating_sub(bytes);
-                    if let Err(error) = self.note_chunk(host, number, stream, offset, bytes) {
-                        self.take_back(number, at, bytes);
+                    if let Err(error) = self.note_chunk(host, number, stream, offset, whole) {
+                        self.take_back(number, at, whole);
                         return if matches!(error, JournalError::NoSpace) { Ok(Emptied::Stalled) } else { Err(error) };
                     }
-                    if offset + bytes >= HEAVY {
+                    if offset + whole >= HEAVY {
                         self.make_basin(host, id, stream);
                     }
                     if left == 0 && upto == Upto::Slice {
@@ -460,7 +469,7 @@ impl Shell {
         offset: u64,
         length: u64,
     ) -> Result<(), JournalError> {
-        let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
+        let Some(entry) = self.commands.get_mut(&number).filter(|_| length > 0) else { return Ok(()) };
         let seq = entry.last_seq + 1;
         let late = entry.ended.is_some();
         let record = Record::Chunk(ChunkRecord { number, seq, stream, offset, length, at: now(), late });
@@ -475,14 +484,44 @@ impl Shell {
         Ok(())
     }
 
+    /// Nothing more comes: the beginning of a character is noted without its rest.
+    pub(super) fn note_held(&mut self, host: &mut Host, number: u64) -> Result<(), JournalError> {
+        if self.commands.get(&number).is_none_or(|entry| entry.held == [0, 0]) {
+            return Ok(());
+        }
+        self.note_unnoted(host)?;
+        if self.unnoted {
+            return Err(JournalError::NoSpace);
+        }
+        for stream in Stream::BOTH {
+            let at = stream_index(stream);
+            let Some(entry) = self.commands.get(&number) else { return Ok(()) };
+            let (offset, held) = (entry.bytes.get(at).copied(), entry.held.get(at).copied());
+            let (offset, held) = (offset.unwrap_or(0), held.unwrap_or(0));
+            let on_screen = entry.exec.as_ref().is_some_and(|exec| exec.stdin == Stdin::Terminal);
+            self.note_chunk(host, number, stream, offset, held)?;
+            self.stream_bytes += held;
+            if let Some(entry) = self.commands.get_mut(&number) {
+                entry.bytes.get_mut(at).into_iter().for_each(|bytes| *bytes += held);
+                entry.held.get_mut(at).into_iter().for_each(|held| *held = 0);
+            }
+            if on_screen && stream == Stream::Stdout {
+                self.show_noted(host, number, offset, held);
+            }
+        }
+        Ok(())
+    }
+
     /// Nobody holds the pair any more. If its command has ended that was the last of it.
     fn pair_closed(&mut self, host: &mut Host, id: u64) {
         let Some(number) = self.pairs.get(&id).and_then(|pair| pair.owner) else { return };
         let ended = self.commands.get(&number).is_some_and(|entry| entry.ended.is_some());
-        if !ended {
+        let noted = self.note_held(host, number);
+        if noted.is_ok() && !ended {
             return;
         }
-        if let Err(error) = self.journal.append(&[&Record::Drained(number)], Need::Last) {
+        let drained = noted.and_then(|()| self.journal.append(&[&Record::Drained(number)], Need::Last));
+        if let Err(error) = drained {
             note!("steward: shell {}: {error}", self.open.shell);
             host.after(RETRY, self.key, What::Retry);
             return;
@@ -524,6 +563,18 @@ pub(super) enum Upto {
     Slice,
     /// What is there at this moment: when a command has reported its end, all that it wrote is.
     Present,
+}
+
+/// How much at the end of what has come to a file is the beginning of a character. One look: what lies there came out of a
+/// pipe a moment ago.
+pub(super) fn unfinished_at(file: &File, offset: u64, length: u64) -> u64 {
+    let mut end = [0; MOST_UNFINISHED];
+    let near = usize::try_from(length).unwrap_or(usize::MAX).min(end.len());
+    let end = end.get_mut(..near).unwrap_or_default();
+    match file.read_exact_at(end, offset + length - near as u64) {
+        Ok(()) => unfinished(end) as u64,
+        Err(_) => 0,
+    }
 }
 
 pub(crate) fn stream_index(stream: Stream) -> usize {

@@ -10,6 +10,7 @@
 //! ```
 
 use super::finish::Left;
+use super::pair::unfinished_at;
 use super::{Entry, Running, Shell, Stage, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
@@ -237,10 +238,12 @@ impl Shell {
             self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
         for number in open {
             for stream in Stream::BOTH {
-                let on_disk = fs::metadata(self.journal.stream_path(number, stream)).map_or(0, |meta| meta.len());
+                let Ok(file) = fs::File::open(self.journal.stream_path(number, stream)) else { continue };
+                let on_disk = file.metadata().map_or(0, |meta| meta.len());
                 let at = super::pair::stream_index(stream);
                 while let Some(noted) = self.commands.get(&number).and_then(|entry| entry.bytes.get(at).copied()) {
-                    let length = on_disk.saturating_sub(noted).min(PIECE);
+                    let there = on_disk.saturating_sub(noted).min(PIECE);
+                    let length = there - unfinished_at(&file, noted, there);
                     if length == 0 {
                         break;
                     }
@@ -249,6 +252,11 @@ impl Shell {
                     if let Some(bytes) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
                         *bytes += length;
                     }
+                }
+                if let Some(entry) = self.commands.get_mut(&number)
+                    && let (Some(bytes), Some(held)) = (entry.bytes.get(at), entry.held.get_mut(at))
+                {
+                    *held = on_disk.saturating_sub(*bytes);
                 }
             }
         }
@@ -353,7 +361,7 @@ impl Shell {
         let input = self.adopt_input(number, &exec.stdin, parked.remove(&format!("i:{number}")));
         self.next_query += 1;
         let query = self.next_query;
-        let written = self.commands.get(&number).is_some_and(|entry| entry.bytes != [0, 0]);
+        let written = self.commands.get(&number).is_some_and(Entry::has_written);
         let stage = if written || self.is_held(host, started.pair) { Stage::Running } else { Stage::Unsure(query) };
         self.running = Some(Running {
             number,
@@ -477,6 +485,7 @@ impl Shell {
         let fault = Fault::new(FaultCode::Unavailable, "the steward and its keeper died before it could run");
         self.fail_queue(host, &fault);
         for started in started.values() {
+            self.note_held(host, started.number)?;
             if let Some(entry) = self.commands.get_mut(&started.number) {
                 entry.drained = true;
             }
@@ -490,16 +499,11 @@ impl Shell {
         for stream in Stream::BOTH {
             self.take_inheritance(host, started, stream)?;
             let Ok(fifo) = fifo::open_reader(&self.pair_path(started.pair, stream)) else { continue };
-            let at = super::pair::stream_index(stream);
             let (file, mut length) = self.journal.open_stream(started.number, stream)?;
             while let Ok(Moved::Bytes(bytes)) = fifo::splice(&fifo, &file, length, PIECE) {
-                self.note_chunk(host, started.number, stream, length, bytes)?;
                 length += bytes;
-                self.stream_bytes += bytes;
             }
-            if let Some(slot) = self.commands.get_mut(&started.number).and_then(|entry| entry.bytes.get_mut(at)) {
-                *slot = length;
-            }
+            self.note_what_is_on_disk(host)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! like any other; the screen reads it from there. What is typed goes to the prompt as long as there is one, else to the
 //! shell's terminal.
 
-use super::pair::NO_PAIR;
+use super::pair::{NO_PAIR, unfinished_at};
 use super::prompt::Prompt;
 use super::{Shell, io_fault};
 use crate::attach::Attached;
@@ -213,22 +213,39 @@ impl Shell {
         }
         let (Some((out, _)), Some((_, file))) = (&self.tty.basin, &self.tty.output) else { return Ok(Moved::Empty) };
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(Moved::Empty) };
-        let offset = entry.bytes[0];
+        let (offset, held) = (entry.bytes[0], entry.held[0]);
         let failed = |source: io::Error| JournalError::Io { path: self.run.clone(), source };
-        let bytes = match fifo::splice(out, file, offset, SLICE).map_err(failed)? {
+        let bytes = match fifo::splice(out, file, offset + held, SLICE).map_err(failed)? {
             Moved::Bytes(bytes) => bytes,
             end @ (Moved::Empty | Moved::Closed | Moved::NoSpace) => return Ok(end),
         };
-        let mut copy = vec![0; usize::try_from(bytes).unwrap_or(0)];
-        file.read_exact_at(&mut copy, offset).map_err(failed)?;
-        entry.bytes[0] += bytes;
-        self.stream_bytes += bytes;
-        if let Err(error) = self.note_chunk(host, number, Stream::Stdout, offset, bytes) {
-            self.take_back(number, 0, bytes);
+        entry.held[0] = unfinished_at(file, offset, held + bytes);
+        let whole = held + bytes - entry.held[0];
+        entry.bytes[0] += whole;
+        self.stream_bytes += whole;
+        if let Err(error) = self.note_chunk(host, number, Stream::Stdout, offset, whole) {
+            self.take_back(number, 0, whole);
             return Err(error);
         }
-        self.show(host, Origin::Shell, Some(number), &copy);
+        self.show_noted(host, number, offset, whole);
         Ok(Moved::Bytes(bytes))
+    }
+
+    /// Shows what has been noted of the output of a person's command.
+    pub(super) fn show_noted(&mut self, host: &mut Host, number: u64, offset: u64, length: u64) {
+        if length == 0 {
+            return;
+        }
+        let mut copy = vec![0; usize::try_from(length).unwrap_or(0)];
+        let read = match &self.tty.output {
+            Some((of, file)) if *of == number => file.read_exact_at(&mut copy, offset),
+            _ => File::open(self.journal.stream_path(number, Stream::Stdout))
+                .and_then(|file| file.read_exact_at(&mut copy, offset)),
+        };
+        match read {
+            Ok(()) => self.show(host, Origin::Shell, Some(number), &copy),
+            Err(error) => note!("steward: shell {}: terminal: {error}", self.open.shell),
+        }
     }
 
     /// Moves bytes from the terminal to a pipe that the keeper has, too.

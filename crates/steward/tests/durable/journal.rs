@@ -1,5 +1,6 @@
 //! The journal: every byte, in the order in which it was seen, for whoever asks later.
 
+mod characters;
 mod disk_full;
 mod followers;
 mod retention;
