@@ -15,6 +15,7 @@ mod display;
 mod env;
 mod finish;
 mod input;
+mod note;
 mod pair;
 mod private;
 mod prompt;

@@ -5,18 +5,16 @@
 //! gets another: output can't bleed from one command into the next.
 
 use super::Shell;
-use crate::host::{Host, Source, What, now};
+use super::note::unfinished_at;
+use crate::host::{Host, Source, What};
 use crate::journal::{JournalError, Need};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
-use stead_model::proto::Stdin;
-use stead_model::record::{ChunkRecord, Record};
-use stead_model::utf8::{MOST_UNFINISHED, unfinished};
+use stead_model::record::Record;
 use stead_term::fifo::{self, Condition, Moved};
 use stead_term::poll::Interest;
 
@@ -30,9 +28,6 @@ const SLICE: u64 = 1 << 20;
 /// other less often.
 const HEAVY: u64 = 256 << 10;
 const WIDE: usize = 1 << 20;
-
-/// How often, in bytes of one stream, it is checked whether older output has to go.
-const ROOM_CHECK: u64 = 1 << 20;
 
 /// How long a full disk is left alone.
 const RETRY: Duration = Duration::from_millis(100);
@@ -439,15 +434,6 @@ impl Shell {
         }
     }
 
-    /// The bytes are on disk, but nothing says so: they don't count until it does.
-    pub(super) fn take_back(&mut self, number: u64, at: usize, bytes: u64) {
-        self.unnoted = true;
-        self.stream_bytes -= bytes;
-        if let Some(length) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
-            *length -= bytes;
-        }
-    }
-
     /// What was there has been moved; more may have come from background children, which is none of the command's end.
     fn after_present(&self, host: &Host, id: u64, stream: Stream) -> Result<Emptied, JournalError> {
         let end = self.pairs.get(&id).and_then(|pair| pair.ends.get(stream_index(stream)));
@@ -458,58 +444,6 @@ impl Shell {
         } else {
             Emptied::Closed
         })
-    }
-
-    /// A piece of output gets its place in the command's sequence. Whoever reads, reads after this.
-    pub(super) fn note_chunk(
-        &mut self,
-        host: &mut Host,
-        number: u64,
-        stream: Stream,
-        offset: u64,
-        length: u64,
-    ) -> Result<(), JournalError> {
-        let Some(entry) = self.commands.get_mut(&number).filter(|_| length > 0) else { return Ok(()) };
-        let seq = entry.last_seq + 1;
-        let late = entry.ended.is_some();
-        let record = Record::Chunk(ChunkRecord { number, seq, stream, offset, length, at: now(), late });
-        // The bytes are on disk: their record may use the reserve, or they would be there without a place.
-        self.journal.append(&[&record], Need::Last)?;
-        entry.last_seq = seq;
-        host.news.insert(self.key);
-        // A command that goes on writing takes the room of those before it.
-        if offset / ROOM_CHECK != (offset + length) / ROOM_CHECK {
-            host.chores.insert(self.key);
-        }
-        Ok(())
-    }
-
-    /// Nothing more comes: the beginning of a character is noted without its rest.
-    pub(super) fn note_held(&mut self, host: &mut Host, number: u64) -> Result<(), JournalError> {
-        if self.commands.get(&number).is_none_or(|entry| entry.held == [0, 0]) {
-            return Ok(());
-        }
-        self.note_unnoted(host)?;
-        if self.unnoted {
-            return Err(JournalError::NoSpace);
-        }
-        for stream in Stream::BOTH {
-            let at = stream_index(stream);
-            let Some(entry) = self.commands.get(&number) else { return Ok(()) };
-            let (offset, held) = (entry.bytes.get(at).copied(), entry.held.get(at).copied());
-            let (offset, held) = (offset.unwrap_or(0), held.unwrap_or(0));
-            let on_screen = entry.exec.as_ref().is_some_and(|exec| exec.stdin == Stdin::Terminal);
-            self.note_chunk(host, number, stream, offset, held)?;
-            self.stream_bytes += held;
-            if let Some(entry) = self.commands.get_mut(&number) {
-                entry.bytes.get_mut(at).into_iter().for_each(|bytes| *bytes += held);
-                entry.held.get_mut(at).into_iter().for_each(|held| *held = 0);
-            }
-            if on_screen && stream == Stream::Stdout {
-                self.show_noted(host, number, offset, held);
-            }
-        }
-        Ok(())
     }
 
     /// Nobody holds the pair any more. If its command has ended that was the last of it.
@@ -563,18 +497,6 @@ pub(super) enum Upto {
     Slice,
     /// What is there at this moment: when a command has reported its end, all that it wrote is.
     Present,
-}
-
-/// How much at the end of what has come to a file is the beginning of a character. One look: what lies there came out of a
-/// pipe a moment ago.
-pub(super) fn unfinished_at(file: &File, offset: u64, length: u64) -> u64 {
-    let mut end = [0; MOST_UNFINISHED];
-    let near = usize::try_from(length).unwrap_or(usize::MAX).min(end.len());
-    let end = end.get_mut(..near).unwrap_or_default();
-    match file.read_exact_at(end, offset + length - near as u64) {
-        Ok(()) => unfinished(end) as u64,
-        Err(_) => 0,
-    }
 }
 
 pub(crate) fn stream_index(stream: Stream) -> usize {

@@ -10,7 +10,7 @@
 //! ```
 
 use super::finish::Left;
-use super::pair::unfinished_at;
+use super::note::PIECE;
 use super::{Entry, Running, Shell, Stage, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
@@ -27,9 +27,6 @@ use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark}
 use stead_model::shell::{Dialect, Overlay, Token};
 use stead_term::fifo::{self, Moved};
 use stead_term::proc;
-
-/// Output that a steward moved to disk and didn't live to note gets its record now, in pieces of this size.
-const PIECE: u64 = 1 << 20;
 
 /// What the records say, taken together.
 #[derive(Default)]
@@ -214,50 +211,6 @@ impl Shell {
         for number in self.journal.stream_numbers()? {
             if !self.commands.contains_key(&number) {
                 self.journal.remove_streams(number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes are moved to disk before their record is written; between the two a steward can die, or the disk be full.
-    /// On a disk that is still full this is tried again before anything else is moved.
-    pub(super) fn note_unnoted(&mut self, host: &mut Host) -> Result<(), JournalError> {
-        if !self.unnoted {
-            return Ok(());
-        }
-        match self.note_what_is_on_disk(host) {
-            Ok(()) => self.unnoted = false,
-            Err(JournalError::NoSpace) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    fn note_what_is_on_disk(&mut self, host: &mut Host) -> Result<(), JournalError> {
-        let open: Vec<_> =
-            self.commands.iter().filter(|(_, entry)| !entry.drained).map(|(number, _)| *number).collect();
-        for number in open {
-            for stream in Stream::BOTH {
-                let Ok(file) = fs::File::open(self.journal.stream_path(number, stream)) else { continue };
-                let on_disk = file.metadata().map_or(0, |meta| meta.len());
-                let at = super::pair::stream_index(stream);
-                while let Some(noted) = self.commands.get(&number).and_then(|entry| entry.bytes.get(at).copied()) {
-                    let there = on_disk.saturating_sub(noted).min(PIECE);
-                    let length = there - unfinished_at(&file, noted, there);
-                    if length == 0 {
-                        break;
-                    }
-                    self.note_chunk(host, number, stream, noted, length)?;
-                    self.stream_bytes += length;
-                    if let Some(bytes) = self.commands.get_mut(&number).and_then(|entry| entry.bytes.get_mut(at)) {
-                        *bytes += length;
-                    }
-                }
-                if let Some(entry) = self.commands.get_mut(&number)
-                    && let (Some(bytes), Some(held)) = (entry.bytes.get(at), entry.held.get_mut(at))
-                {
-                    *held = on_disk.saturating_sub(*bytes);
-                }
             }
         }
         Ok(())

@@ -4,7 +4,8 @@
 //! like any other; the screen reads it from there. What is typed goes to the prompt as long as there is one, else to the
 //! shell's terminal.
 
-use super::pair::{NO_PAIR, unfinished_at};
+use super::note::unfinished_at;
+use super::pair::NO_PAIR;
 use super::prompt::Prompt;
 use super::{Shell, io_fault};
 use crate::attach::Attached;
