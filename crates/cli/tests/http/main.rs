@@ -9,6 +9,7 @@
 
 mod env;
 mod exec;
+mod faults;
 mod files;
 mod fork;
 mod leases;
