@@ -14,6 +14,8 @@ mod files;
 mod fork;
 mod leases;
 mod lists;
+mod load;
+mod openapi;
 mod pty;
 mod rig;
 mod security;
