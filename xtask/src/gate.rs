@@ -3,6 +3,7 @@
 mod boundaries;
 mod fuzz;
 mod run_tests;
+mod schema;
 mod source;
 pub(crate) mod static_steward;
 mod tools;
@@ -44,6 +45,7 @@ pub(crate) fn run(depth: Depth) -> Result {
     let steward = steward.or_failed("the static steward was not built")?;
     step("fuzz", || fuzz::smoke(&workspace))?;
     step("tests", || run_tests::run(&workspace, &steward, depth))?;
+    step("description", || schema::check(&workspace))?;
     println!("\nall of it holds ({:.0} s)", begun.elapsed().as_secs_f64());
     Ok(())
 }

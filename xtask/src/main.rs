@@ -6,6 +6,8 @@ mod bench;
 mod cargo;
 mod failed;
 mod gate;
+mod load;
+mod openapi;
 
 use failed::{Failed, Result};
 use std::error::Error;
@@ -15,6 +17,8 @@ const USAGE: &str = "\
 Usage: cargo xtask test [--quick]
        cargo xtask bench shell [--quick] [--write]
        cargo xtask bench layers [--quick] [--write]
+       cargo xtask openapi
+       cargo xtask load
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
@@ -26,6 +30,9 @@ Usage: cargo xtask test [--quick]
                  writes docs/benchmarks-layers.md
     --quick        fewer samples, two minutes, writes nothing
     --write        writes docs/benchmarks-layers.md even so
+  openapi        writes openapi.json, the description of the HTTP interface
+  load           a thousand terminals and two hundred clients for a minute;
+                 writes docs/benchmarks-http.md
 ";
 
 fn main() -> ExitCode {
@@ -49,6 +56,8 @@ fn run(arguments: &[&str]) -> Result {
     match arguments {
         ["test"] => gate::run(gate::Depth::Full),
         ["test", "--quick"] => gate::run(gate::Depth::Quick),
+        ["openapi"] => openapi::write(),
+        ["load"] => load::run(),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
         ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
         // The two below are how the benchmark calls itself: as its release build, and as the far end of a pipe.

@@ -2,7 +2,8 @@
 //! use any name.
 
 use std::fmt::Debug;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use stead_model::clock::Timestamp;
 use stead_model::ids::Entropy;
 
@@ -10,13 +11,19 @@ pub trait Clock: Send + Sync + Debug {
     fn now(&self) -> Timestamp;
 }
 
+/// The machine's clock, which may be set while we run. Set forward it is followed; set back it is not, and time goes on
+/// from where it was: what came later stays later, and no session grows younger.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        static LAST: Mutex<Option<(Duration, Instant)>> = Mutex::new(None);
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        let (wall, tick) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), Instant::now());
+        let now = last.map_or(wall, |(at, then)| wall.max(at + tick.saturating_duration_since(then)));
+        *last = Some((now, tick));
+        Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
     }
 }
 

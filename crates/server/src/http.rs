@@ -4,6 +4,7 @@
 mod access;
 mod body;
 mod commands;
+mod describe;
 mod exec;
 mod files;
 mod guard;
@@ -90,7 +91,8 @@ fn routes() -> OpenApiRouter<App> {
 
 /// The description of everything that can be asked, as JSON.
 pub fn description() -> String {
-    let (_, api) = routes().split_for_parts();
+    let (_, mut api) = routes().split_for_parts();
+    describe::finish(&mut api);
     let mut text = api.to_pretty_json().unwrap_or_default();
     text.push('\n');
     text

@@ -20,12 +20,13 @@ struct Tool {
     linked: Linked,
 }
 
-const TOOLS: [Tool; 5] = [
+const TOOLS: [Tool; 6] = [
     Tool { program: "bash", package: "bash", linked: Linked::Anyhow },
     Tool { program: "dash", package: "dash", linked: Linked::Anyhow },
     Tool { program: "busybox", package: "busybox-static", linked: Linked::Statically },
     Tool { program: "tmux", package: "tmux", linked: Linked::Anyhow },
     Tool { program: "ps", package: "procps", linked: Linked::Anyhow },
+    Tool { program: "faketime", package: "faketime", linked: Linked::Anyhow },
 ];
 
 pub(super) fn provide() -> Result<String> {
@@ -80,6 +81,11 @@ pub(crate) fn is_target_installed(target: &str) -> Result<bool> {
 /// A program that is good to have, from its Debian package if it isn't there.
 pub(crate) fn provide_one(program: &str, package: &'static str) -> Result {
     if find(program).is_some() { Ok(()) } else { apt_install(&[package]) }
+}
+
+/// Packages that somebody turned out to need.
+pub(super) fn install(packages: &[&'static str]) -> Result {
+    apt_install(packages)
 }
 
 fn install_packages(packages: &[&'static str]) -> Result {

@@ -9,10 +9,13 @@
 
 mod env;
 mod exec;
+mod faults;
 mod files;
 mod fork;
 mod leases;
 mod lists;
+mod load;
+mod openapi;
 mod pty;
 mod rig;
 mod security;

@@ -3,6 +3,7 @@
 use super::App;
 use super::access::OfCommand;
 use super::body::{Json, Query};
+use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
 use super::view::CommandView;
 use crate::stead::{CommandEvent, Follow, Stead};
@@ -60,7 +61,7 @@ fn yes() -> bool {
 #[utoipa::path(
     get, path = "/api/commands/{id}/events", tag = "commands", params(("id" = String, Path), From),
     responses(
-        (status = 200, body = String, content_type = "text/event-stream"),
+        (status = 200, body = StreamEvent, content_type = "text/event-stream"),
         (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = "default", body = ErrorBody)
     )
 )]

@@ -3,6 +3,7 @@
 use super::App;
 use super::access::OfThread;
 use super::body::{Json, named_as as id};
+use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
 use super::terminals::default_name;
 use super::view::CommandView;
@@ -143,7 +144,7 @@ impl Exec {
 #[utoipa::path(
     post, path = "/api/threads/{id}/exec", tag = "commands", params(("id" = String, Path)), request_body = Exec,
     responses(
-        (status = 200, content((ExecView = "application/json"), (String = "text/event-stream"))),
+        (status = 200, content((ExecView = "application/json"), (StreamEvent = "text/event-stream"))),
         (status = 202, body = ExecView, description = "It goes on in the background"),
         (status = 409, body = ErrorBody), (status = 429, body = ErrorBody), (status = "default", body = ErrorBody)
     )

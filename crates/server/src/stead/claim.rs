@@ -2,6 +2,7 @@
 
 use super::Inner;
 use crate::error::Error;
+use crate::seat::Seat;
 use crate::store::StoreError;
 use std::sync::{Arc, PoisonError};
 use stead_model::command::Command;
@@ -68,7 +69,37 @@ impl Before {
 }
 
 /// Makes an id the command's, durably, before anything runs. The same id for something else is refused.
-pub(super) async fn make(inner: &Arc<Inner>, row: &Command) -> Result<Made, Error> {
+///
+/// A server that died may have written down the id and not sent the command. Whoever asks again has it run then, for the
+/// first time: the shell's journal says that it never came.
+pub(super) async fn make(inner: &Arc<Inner>, seat: &Seat, row: &mut Command) -> Result<Made, Error> {
+    loop {
+        let before = match write_down(inner, row).await? {
+            Made::Now(claim) => return Ok(Made::Now(claim)),
+            Made::Before(before) => before,
+        };
+        let would_be_known =
+            seat.runtime.remembers() && (seat.keeps_state || before.row.instance.as_ref() == Some(&seat.instance));
+        if before.running.is_some() || before.row.status.is_final() || !would_be_known {
+            return Ok(Made::Before(before));
+        }
+        // Somebody else may ask for the same at the same time: one of us has it, the other looks once more.
+        let Some(claim) = try_claim(inner, &row.id) else { continue };
+        if seat.runtime.look_up(&row.id).await?.is_some() {
+            return Ok(Made::Before(before));
+        }
+        inner.ledger.flush().await;
+        match inner.core.store.command(&row.id).await? {
+            Some(known) if !known.status.is_final() => {
+                row.created_at = known.created_at;
+                return Ok(Made::Now(claim));
+            }
+            Some(_) | None => {}
+        }
+    }
+}
+
+async fn write_down(inner: &Arc<Inner>, row: &Command) -> Result<Made, Error> {
     let Some(claim) = try_claim(inner, &row.id) else {
         let running = inner.claims.lock().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
         return before(inner, row, running).await;
@@ -84,7 +115,7 @@ pub(super) async fn make(inner: &Arc<Inner>, row: &Command) -> Result<Made, Erro
 }
 
 /// `None`: it is on its way already.
-fn try_claim(inner: &Arc<Inner>, id: &CommandId) -> Option<Claim> {
+pub(super) fn try_claim(inner: &Arc<Inner>, id: &CommandId) -> Option<Claim> {
     let (outcome, running) = watch::channel(None);
     let mut claims = inner.claims.lock().unwrap_or_else(PoisonError::into_inner);
     if claims.contains_key(id) {

@@ -88,9 +88,9 @@ impl Sandbox {
     pub async fn execute(&self, execute: Execute, listener: &mut dyn Listener) -> Result<Command, Error> {
         let (seat, _busy) = sit::enter(&self.inner, &self.at).await?;
         let chosen = execute.id.is_some();
-        let (row, run) = prepare(&self.inner, &seat, execute)?;
+        let (mut row, run) = prepare(&self.inner, &seat, execute)?;
         let claim = if chosen {
-            match claim::make(&self.inner, &row).await? {
+            match claim::make(&self.inner, &seat, &mut row).await? {
                 claim::Made::Now(claim) => Some(claim),
                 claim::Made::Before(before) => return self.repeat(&seat, *before, &run, listener).await,
             }

@@ -95,9 +95,9 @@ impl Sandbox {
     async fn submit(self, execute: Execute) -> Result<Command, Error> {
         let (seat, busy) = sit::enter(&self.inner, &self.at).await?;
         let chosen = execute.id.is_some();
-        let (row, run) = prepare(&self.inner, &seat, execute)?;
+        let (mut row, run) = prepare(&self.inner, &seat, execute)?;
         let claim = if chosen {
-            match claim::make(&self.inner, &row).await? {
+            match claim::make(&self.inner, &seat, &mut row).await? {
                 claim::Made::Now(claim) => Some(claim),
                 claim::Made::Before(before) => return Ok(before.row),
             }

@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! its steward lives ─► ended? noted : followed to its end          it sleeps, or gives no answer ─► later
+//! it lives and never got it ─► whoever asks again has it run, else it failed
 //! it is gone ─► its journal tells, where that survives ─► noted, or lost
 //! ```
 
-use super::{Inner, Recovered, execute, sit};
+use super::{Inner, Recovered, claim, execute, sit};
 use crate::error::Error;
 use crate::lease::Ready;
 use crate::provider::in_time;
@@ -15,11 +16,15 @@ use crate::runtime::{Run, Runtime};
 use crate::steward::Told;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use stead_model::command::Command;
 use stead_model::ids::{LeaseId, ShellId};
 use stead_model::lease::Observed;
-use stead_model::proto::{CommandInfo, Ending, Status};
+use stead_model::proto::{CommandInfo, Ending, Fault, FaultCode, Status};
 use stead_steward::past::PastShell;
+
+/// How long a command that never came to its shell waits for whoever asked to ask again.
+const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
 /// Leaves commands to be found out about later.
 pub(super) fn leave(inner: &Inner, commands: impl IntoIterator<Item = Command>) {
@@ -106,7 +111,10 @@ pub(super) async fn find_out(
                     recovered.running.push(command.id.clone());
                     inner.core.tasks.spawn(follow(Arc::clone(inner), command, runtime));
                 }
-                Ok(Known::Never) => lose(inner, &command, None, recovered).await,
+                Ok(Known::Never) => {
+                    inner.core.tasks.spawn(never_came(Arc::clone(inner), command));
+                }
+                Ok(Known::Nothing) => lose(inner, &command, None, recovered).await,
                 Err(error) => {
                     // Its end will be known when it can be reached; it is not said to have one.
                     tracing::warn!(%error, command = %command.id, "can't be asked about");
@@ -158,7 +166,10 @@ async fn last_words(inner: &Inner, command: &Command) -> Vec<PastShell> {
 enum Known {
     Ended(Box<CommandInfo>),
     Running(Arc<dyn Runtime>),
+    /// Its journal would have it.
     Never,
+    /// No journal is kept.
+    Nothing,
 }
 
 async fn ask(inner: &Arc<Inner>, command: &Command, ready: &Ready) -> Result<Known, Error> {
@@ -168,7 +179,8 @@ async fn ask(inner: &Arc<Inner>, command: &Command, ready: &Ready) -> Result<Kno
     Ok(match runtime.look_up(&command.id).await? {
         Some(info) if info.status.is_final() => Known::Ended(Box::new(info)),
         Some(_) => Known::Running(runtime),
-        None => Known::Never,
+        None if runtime.remembers() => Known::Never,
+        None => Known::Nothing,
     })
 }
 
@@ -196,6 +208,41 @@ async fn follow(inner: Arc<Inner>, command: Command, runtime: Arc<dyn Runtime>) 
             leave(&inner, [command]);
         }
     }
+}
+
+/// Its id was written down, and then the server died. Whoever asks for the same id again soon has it run; after that it
+/// is over.
+async fn never_came(inner: Arc<Inner>, command: Command) {
+    tokio::select! {
+        biased;
+        // The next server finds the same.
+        () = inner.core.stop.cancelled() => return,
+        () = tokio::time::sleep(ASKED_AGAIN) => {}
+    }
+    // Somebody sends it right now, and writes down what becomes of it.
+    let Some(claim) = claim::try_claim(&inner, &command.id) else { return };
+    if let Err(error) = close_unsent(&inner, &command).await {
+        tracing::warn!(%error, command = %command.id, "can't be asked about");
+        leave(&inner, [command]);
+    }
+    drop(claim);
+}
+
+async fn close_unsent(inner: &Arc<Inner>, command: &Command) -> Result<(), Error> {
+    let row = super::commands::row(inner, &command.id).await?;
+    if row.status.is_final() {
+        return Ok(());
+    }
+    let ready = inner.leases.look(&row.lease, "recovery").await?;
+    let never = ready.lease.observed == Observed::Running && matches!(ask(inner, &row, &ready).await?, Known::Never);
+    if !never {
+        leave(inner, [row]);
+        return Ok(());
+    }
+    let message = "the server ended before the command came to its shell; it never ran";
+    inner.ledger.note(execute::fail(inner, &row, Fault::new(FaultCode::Unavailable, message))).await;
+    inner.ledger.flush().await;
+    Ok(())
 }
 
 async fn lose(inner: &Inner, command: &Command, info: Option<CommandInfo>, recovered: &mut Recovered) {

@@ -1,0 +1,264 @@
+//! `kill -9` of the server, over and over, under load.
+
+use crate::rig::{PATIENCE, Rig, rounds};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What all of them know.
+struct Common {
+    agent: ureq::Agent,
+    url: String,
+    bearer: String,
+    /// Grows with everything that any of them hears.
+    heard: AtomicU64,
+    over: AtomicBool,
+}
+
+/// One client with a thread of its own.
+struct Client {
+    common: Arc<Common>,
+    thread: String,
+    acknowledged: BTreeMap<String, Value>,
+}
+
+const LINES: usize = 40;
+
+fn text(id: &str) -> String {
+    (1..=LINES).map(|line| format!("{id} {line} ü\n")).collect::<Vec<_>>().concat()
+}
+
+impl Common {
+    /// One try; nothing if the server went away under it.
+    fn call(&self, method: &str, path: &str, accept: &str, body: &[u8]) -> Option<(u16, ureq::Body)> {
+        let request = ureq::http::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let request = request.header("authorization", &self.bearer).header("accept", accept);
+        let request = request.header("content-type", "application/json").body(body.to_vec()).unwrap();
+        let answer = self.agent.run(request).ok()?;
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        Some((answer.status().as_u16(), answer.into_body()))
+    }
+
+    fn json(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Value)> {
+        let (status, body) = self.call(method, path, "application/json", body)?;
+        let mut bytes = Vec::new();
+        body.into_reader().read_to_end(&mut bytes).ok()?;
+        self.heard.fetch_add(1, Ordering::Relaxed);
+        Some((status, serde_json::from_slice(&bytes).unwrap_or_default()))
+    }
+
+    /// Until the server is there to answer.
+    fn insist(&self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+        crate::rig::wait_for(path, || {
+            let (status, answer) = self.json(method, path, body)?;
+            (status != 503).then_some((status, answer))
+        })
+    }
+}
+
+impl Client {
+    fn work(mut self) -> Self {
+        for number in 0.. {
+            if self.common.over.load(Ordering::Relaxed) {
+                break;
+            }
+            let id = format!("{}-{number}", self.thread);
+            let record = match number % 3 {
+                0 => self.plainly(&id),
+                1 => self.streaming(&id),
+                _ => self.feeding(&id),
+            };
+            assert_eq!((&record["status"], &record["exit_code"]), (&json!("exited"), &json!(7)), "{record}");
+            self.acknowledged.insert(id, record);
+        }
+        self
+    }
+
+    /// Leaves a mark each time it runs.
+    fn exec(id: &str, more: &str) -> Value {
+        let command = format!(
+            "echo {id} >> /workspace/ran; N=$((N+1)); {more}for i in $(seq {LINES}); do echo \"{id} $i ü\"; done; (exit 7)"
+        );
+        json!({ "command": command, "id": id })
+    }
+
+    fn plainly(&self, id: &str) -> Value {
+        let path = format!("/api/threads/{}/exec", self.thread);
+        let (status, answer) = self.common.insist("POST", &path, Self::exec(id, "").to_string().as_bytes());
+        assert_eq!((status, answer["stdout"].as_str()), (200, Some(text(id).as_str())), "{answer}");
+        answer
+    }
+
+    /// Asks with its id until it is taken, then follows from wherever the last stream broke.
+    fn streaming(&self, id: &str) -> Value {
+        let (mut last, mut shown) = (0, String::new());
+        let (exec, begun) = (Self::exec(id, "").to_string(), Instant::now());
+        let first = format!("/api/threads/{}/exec", self.thread);
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "{id} doesn't end");
+            let again = format!("/api/commands/{id}/events?after={last}");
+            let answer = if last == 0 {
+                self.common.call("POST", &first, "text/event-stream", exec.as_bytes())
+            } else {
+                self.common.call("GET", &again, "text/event-stream", b"")
+            };
+            let Some((status, body)) = answer else { continue };
+            if status == 503 {
+                continue;
+            }
+            assert_eq!(status, 200, "{id} after {last}");
+            if let Some(end) = self.read(BufReader::new(body.into_reader()), &mut last, &mut shown) {
+                assert_eq!(shown, text(id));
+                return end;
+            }
+        }
+    }
+
+    /// Events until the connection breaks or the command ends; none without its number, none twice.
+    fn read(&self, mut lines: impl BufRead, last: &mut u64, shown: &mut String) -> Option<Value> {
+        let (mut id, mut name, mut line) = (None, String::new(), String::new());
+        loop {
+            line.clear();
+            if lines.read_line(&mut line).unwrap_or(0) == 0 || !line.ends_with('\n') {
+                return None;
+            }
+            self.common.heard.fetch_add(1, Ordering::Relaxed);
+            match line.trim_end_matches('\n').split_once(": ") {
+                Some(("id", number)) => id = number.parse::<u64>().ok(),
+                Some(("event", event)) => event.clone_into(&mut name),
+                Some(("data", data)) => {
+                    let data: Value = serde_json::from_str(data).unwrap();
+                    if name == "error" {
+                        // The end of this stream, not of the command.
+                        return None;
+                    }
+                    assert_eq!(id, Some(*last + 1), "{name} {data}");
+                    *last += 1;
+                    match name.as_str() {
+                        "stdout" => {
+                            assert_eq!(data["offset"], json!(shown.len()));
+                            shown.push_str(data["data"].as_str().unwrap());
+                        }
+                        "exit" => return Some(data),
+                        _ => assert_eq!(name, "start"),
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// In the background, fed through its standard input.
+    fn feeding(&self, id: &str) -> Value {
+        let mut exec = Self::exec(id, "read x; [ \"$x\" = food ] || exit 9; ");
+        exec["background"] = json!(true);
+        exec["stdin_open"] = json!(true);
+        let path = format!("/api/threads/{}/exec", self.thread);
+        let (status, answer) = self.common.insist("POST", &path, exec.to_string().as_bytes());
+        assert_eq!(status, 202, "{answer}");
+        let feed = format!("/api/commands/{id}/stdin?eof=true");
+        let (status, answer) = self.common.insist("POST", &feed, b"food\n");
+        // It may have come the first time, unheard.
+        assert!(status == 204 || status == 409, "{status} {answer}");
+        let path = format!("/api/commands/{id}");
+        let record = crate::rig::wait_for("the end", || {
+            let (status, record) = self.common.json("GET", &path, b"")?;
+            (status == 200 && record["status"] != "queued" && record["status"] != "running").then_some(record)
+        });
+        let output = crate::rig::wait_for("its output", || {
+            let (status, body) = self.common.call("GET", &format!("{path}/output/stdout"), "*/*", b"")?;
+            let mut bytes = Vec::new();
+            let read = body.into_reader().read_to_end(&mut bytes);
+            (status == 200 && read.is_ok()).then_some(bytes)
+        });
+        assert_eq!(String::from_utf8(output).unwrap(), text(id));
+        record
+    }
+}
+
+/// Repeats itself; good enough to choose moments.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+#[test]
+fn a_server_killed_at_any_moment_loses_nothing_and_runs_nothing_twice() {
+    let mut rig = Rig::new();
+    rig.stay();
+    let seed = std::env::var("STEAD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5eed);
+    println!("STEAD_SEED={seed}");
+    let agent = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).build().into();
+    let common = Arc::new(Common {
+        agent,
+        url: rig.url.clone(),
+        bearer: format!("Bearer {}", rig.token),
+        heard: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+    });
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            let (common, thread) = (Arc::clone(&common), format!("t{number}"));
+            std::thread::spawn(move || Client { common, thread, acknowledged: BTreeMap::new() }.work())
+        })
+        .collect();
+    let mut chance = Chance(seed);
+    let rounds = rounds(200);
+    for _ in 0..rounds {
+        // Some rounds are so short that nothing is heard: those kill a server that is still recovering.
+        let until = common.heard.load(Ordering::Relaxed) + chance.below(300);
+        crate::rig::wait_for("somebody to hear something", || {
+            let broken = clients.iter().any(std::thread::JoinHandle::is_finished);
+            (broken || common.heard.load(Ordering::Relaxed) >= until).then_some(())
+        });
+        rig.kill();
+        rig.start();
+    }
+    common.over.store(true, Ordering::Relaxed);
+    let mut count = 0;
+    for client in clients {
+        let Client { thread, acknowledged, .. } = client.join().unwrap();
+        count += acknowledged.len();
+        check(&rig, &thread, &acknowledged);
+    }
+    println!("{rounds} kills, {count} commands");
+    assert!(count > 20, "{count} commands is no load");
+}
+
+fn check(rig: &Rig, thread: &str, acknowledged: &BTreeMap<String, Value>) {
+    for (id, acknowledged) in acknowledged {
+        let record = rig.get(&format!("/api/commands/{id}")).is(200);
+        for field in ["status", "exit_code", "state_version", "cwd", "stdout_bytes", "stderr_bytes", "ended_at"] {
+            assert_eq!(record[field], acknowledged[field], "{id} {field}");
+        }
+        let output = rig.get(&format!("/api/commands/{id}/output/stdout")).body;
+        assert_eq!(String::from_utf8(output).unwrap(), text(id));
+        let events: Vec<_> = rig.events("GET", &format!("/api/commands/{id}/events"), &Value::Null).collect();
+        assert!(events.iter().zip(1..).all(|(event, number)| event.id == Some(number)), "{events:?}");
+    }
+    let ran = rig.exec(thread, "cat /workspace/ran; echo $N");
+    let mut lines: Vec<&str> = ran["stdout"].as_str().unwrap().lines().collect();
+    let counted: usize = lines.pop().unwrap().parse().unwrap();
+    assert_eq!(counted, lines.len(), "its state is that of all that ran");
+    lines.sort_unstable();
+    let mut once = lines.clone();
+    once.dedup();
+    assert_eq!(lines, once, "something ran twice");
+    let ids: Vec<&str> = acknowledged.keys().map(String::as_str).collect();
+    assert!(ids.iter().all(|id| lines.binary_search(id).is_ok()), "something that was acknowledged never ran");
+    let listed = rig.get(&format!("/api/threads/{thread}/commands?limit=1000")).is(200);
+    let listed: Vec<&Value> = listed["items"].as_array().unwrap().iter().collect();
+    if acknowledged.len() < 990 {
+        let known = |id: &&str| listed.iter().any(|record| record["id"] == **id);
+        assert!(ids.iter().all(known), "something is not in its thread's history");
+    }
+}
