@@ -15,6 +15,7 @@ const USAGE: &str = "\
 Usage: cargo xtask test [--quick]
        cargo xtask bench shell [--quick] [--write]
        cargo xtask bench layers [--quick] [--write]
+       cargo xtask bench http [--quick] [--write]
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
@@ -26,6 +27,10 @@ Usage: cargo xtask test [--quick]
                  writes docs/benchmarks-layers.md
     --quick        fewer samples, two minutes, writes nothing
     --write        writes docs/benchmarks-layers.md even so
+  bench http     a command by way of the HTTP interface, alone and in a crowd, and its output
+                 as a stream; writes docs/benchmarks-http.md
+    --quick        fewer samples, two minutes, writes nothing
+    --write        writes docs/benchmarks-http.md even so
 ";
 
 fn main() -> ExitCode {
@@ -51,8 +56,10 @@ fn run(arguments: &[&str]) -> Result {
         ["test", "--quick"] => gate::run(gate::Depth::Quick),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
         ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
-        // The two below are how the benchmark calls itself: as its release build, and as the far end of a pipe.
+        ["bench", "http", flags @ ..] => bench::http::run(bench::Options::parse(flags)?),
+        // The three below are how the benchmark calls itself: as its release builds, and as the far end of a pipe.
         ["bench-release", arguments @ ..] => bench::measure(arguments),
+        ["bench-http-release", arguments @ ..] => bench::http::measure(arguments),
         ["bench-echo"] => bench::echo(),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");
