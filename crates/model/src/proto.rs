@@ -149,6 +149,9 @@ pub enum Event {
     /// To those who look at the shell's terminal: a command, anybody's, has ended and left this version of the state.
     #[n(6)]
     Advanced(#[n(0)] u64),
+    /// Output, to who asked for its place instead of its bytes. Has a place in the sequence.
+    #[n(7)]
+    Piece(#[n(0)] Piece),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

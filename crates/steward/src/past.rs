@@ -2,7 +2,7 @@
 
 mod log;
 
-pub use log::{PastCommand, PastEvent, command};
+pub use log::{PastCommand, PastEvent, command, stream};
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;

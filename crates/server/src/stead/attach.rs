@@ -283,7 +283,9 @@ impl Looker {
                 watch::look_soon(&self.inner);
                 return Then::GoOn;
             }
-            Seen::Told(Told::Event(Event::Started(_) | Event::Ended(_) | Event::Stalled(_))) => return Then::GoOn,
+            Seen::Told(Told::Event(Event::Started(_) | Event::Ended(_) | Event::Stalled(_) | Event::Piece(_))) => {
+                return Then::GoOn;
+            }
         };
         if self.events.send(event).await.is_err() { Then::End(None) } else { Then::GoOn }
     }
