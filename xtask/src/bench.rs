@@ -5,6 +5,7 @@
 
 mod fifo;
 mod goals;
+pub(crate) mod http;
 mod latency;
 pub(crate) mod layers;
 mod machine;

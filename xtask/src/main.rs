@@ -19,6 +19,7 @@ Usage: cargo xtask test [--quick]
        cargo xtask bench layers [--quick] [--write]
        cargo xtask openapi
        cargo xtask load
+       cargo xtask bench http [--quick] [--write]
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
@@ -33,6 +34,10 @@ Usage: cargo xtask test [--quick]
   openapi        writes openapi.json, the description of the HTTP interface
   load           a thousand terminals and two hundred clients for a minute;
                  writes docs/benchmarks-http.md
+  bench http     a command by way of the HTTP interface, alone and in a crowd, and its output
+                 as a stream; writes docs/benchmarks-http.md
+    --quick        fewer samples, two minutes, writes nothing
+    --write        writes docs/benchmarks-http.md even so
 ";
 
 fn main() -> ExitCode {
@@ -60,8 +65,10 @@ fn run(arguments: &[&str]) -> Result {
         ["load"] => load::run(),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
         ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
-        // The two below are how the benchmark calls itself: as its release build, and as the far end of a pipe.
+        ["bench", "http", flags @ ..] => bench::http::run(bench::Options::parse(flags)?),
+        // The three below are how the benchmark calls itself: as its release builds, and as the far end of a pipe.
         ["bench-release", arguments @ ..] => bench::measure(arguments),
+        ["bench-http-release", arguments @ ..] => bench::http::measure(arguments),
         ["bench-echo"] => bench::echo(),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

@@ -156,6 +156,9 @@ pub enum Event {
     /// It waits for others before it. Has a place in the sequence, the first.
     #[n(7)]
     Queued(#[n(0)] At),
+    /// Output, to who asked for its place instead of its bytes. Has a place in the sequence.
+    #[n(8)]
+    Piece(#[n(0)] Piece),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -16,8 +16,8 @@ use std::time::Duration;
 use stead_model::frame::{self, Chunk, Decoder, Frame, Kind};
 use stead_model::ids::ShellId;
 use stead_model::proto::{
-    Attach, CommandInfo, Credit, Detached, Fault, FaultCode, Hello, Reply, Request, Resize, Size, Type, VERSIONS,
-    Welcome,
+    Attach, CommandInfo, Credit, Detached, Event, Fault, FaultCode, Hello, Reply, Request, Resize, Size, Type,
+    VERSIONS, Welcome,
 };
 use stead_model::state::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
@@ -56,6 +56,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Credit for output in flight: what a slow reader may cost us in memory.
 const CREDIT: u64 = 256 << 10;
 
+/// The same where the steward says where output lies instead of sending it. What is held is then a place for each piece,
+/// and each takes its share of the credit, however short.
+const INDEX_CREDIT: u64 = 2 << 20;
+
 /// How many events may wait to be heard: a command has two, and a few more where a disk is full.
 const EVENTS: u32 = 1024;
 
@@ -66,7 +70,21 @@ const PIECE: usize = 64 << 10;
 struct Caller {
     answers: mpsc::UnboundedSender<Answer>,
     /// Output and events that it has not taken yet; absent where it asked for neither.
-    unheard: Option<(u64, u32)>,
+    unheard: Option<Unheard>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unheard {
+    bytes: u64,
+    events: u32,
+    /// How many bytes there may be.
+    credit: u64,
+}
+
+impl Unheard {
+    fn within(credit: u64) -> Self {
+        Self { bytes: 0, events: 0, credit }
+    }
 }
 
 type Waiting = Arc<Mutex<Result<HashMap<u32, Caller>, StewardError>>>;
@@ -138,23 +156,30 @@ impl Steward {
 
     /// Asks for a command's events; `request` is an `Exec` or a `Follow` with [`Self::credit`].
     pub async fn follow(&self, request: &Request) -> Result<Following<'_>, StewardError> {
-        self.send(request, Some((0, 0))).await
+        let index = matches!(request, Request::Follow(follow) if follow.index == Some(true));
+        let credit = if index { INDEX_CREDIT } else { CREDIT };
+        self.send(request, Some(Unheard::within(credit))).await
     }
 
     pub fn credit() -> u64 {
         CREDIT
     }
 
+    /// The same for a `Follow` of the index.
+    pub fn index_credit() -> u64 {
+        INDEX_CREDIT
+    }
+
     /// Looks at a shell's terminal, with [`Self::credit`] to begin with.
     pub async fn attend(self: &Arc<Self>, shell: ShellId, size: Size) -> Result<Attending, StewardError> {
-        let (id, answers) = self.expect(Some((0, 0)))?;
+        let (id, answers) = self.expect(Some(Unheard::within(CREDIT)))?;
         let attending = Attending { steward: Arc::clone(self), id, answers: tokio::sync::Mutex::new(answers) };
         self.write(id, &Request::Attach(Attach { shell, size, credit: CREDIT })).await?;
         Ok(attending)
     }
 
     /// A number for a request, and where its answers will come.
-    fn expect(&self, unheard: Option<(u64, u32)>) -> Result<(u32, mpsc::UnboundedReceiver<Answer>), StewardError> {
+    fn expect(&self, unheard: Option<Unheard>) -> Result<(u32, mpsc::UnboundedReceiver<Answer>), StewardError> {
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         let (answers, heard) = mpsc::unbounded_channel();
         match &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) {
@@ -174,15 +199,17 @@ impl Steward {
     fn heard(&self, id: u32, told: &Told) {
         let (bytes, events) = cost(told);
         if let Ok(waiting) = &mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-            && let Some((all, count)) = waiting.get_mut(&id).and_then(|caller| caller.unheard.as_mut())
+            && let Some(unheard) = waiting.get_mut(&id).and_then(|caller| caller.unheard.as_mut())
         {
-            (*all, *count) = (all.saturating_sub(bytes), count.saturating_sub(events));
+            unheard.bytes = unheard.bytes.saturating_sub(bytes);
+            unheard.events = unheard.events.saturating_sub(events);
         }
     }
 
-    async fn send(&self, request: &Request, unheard: Option<(u64, u32)>) -> Result<Following<'_>, StewardError> {
+    async fn send(&self, request: &Request, unheard: Option<Unheard>) -> Result<Following<'_>, StewardError> {
+        let credit = unheard.map_or(CREDIT, |unheard| unheard.credit);
         let (id, heard) = self.expect(unheard)?;
-        let following = Following { steward: self, id, answers: heard, taken: 0 };
+        let following = Following { steward: self, id, answers: heard, taken: 0, credit };
         self.write(id, request).await?;
         Ok(following)
     }
@@ -245,6 +272,7 @@ pub struct Following<'a> {
     answers: mpsc::UnboundedReceiver<Answer>,
     /// Output handed on, not yet given back as credit.
     taken: u64,
+    credit: u64,
 }
 
 impl std::fmt::Debug for Answer {
@@ -262,7 +290,7 @@ pub enum Next {
 
 impl Following<'_> {
     pub async fn next(&mut self) -> Result<Next, StewardError> {
-        if self.taken >= CREDIT / 2 {
+        if self.taken >= self.credit / 2 {
             let taken = std::mem::take(&mut self.taken);
             self.steward.give_credit(self.id, taken).await?;
         }
@@ -425,15 +453,15 @@ impl Ears {
         // Nobody: whoever asked has gone.
         let Some(caller) = callers.get_mut(&frame.request) else { return Ok(()) };
         if let Answer::Told(told) = &answer {
-            let Some((bytes, events)) = &mut caller.unheard else {
+            let Some(unheard) = &mut caller.unheard else {
                 return protocol("it tells of a command to who asked something else");
             };
             // Chunks are never cut, so the last one may go beyond.
-            if *bytes >= CREDIT || *events >= EVENTS {
+            if unheard.bytes >= unheard.credit || unheard.events >= EVENTS {
                 return protocol("it says more than it has credit for");
             }
-            let cost = cost(told);
-            (*bytes, *events) = (*bytes + cost.0, *events + cost.1);
+            let (bytes, events) = cost(told);
+            (unheard.bytes, unheard.events) = (unheard.bytes.saturating_add(bytes), unheard.events + events);
         }
         let _ = caller.answers.send(answer);
         if last {
@@ -447,6 +475,7 @@ impl Ears {
 fn cost(told: &Told) -> (u64, u32) {
     match told {
         Told::Output(chunk) if !chunk.bytes.is_empty() => (chunk.bytes.len() as u64, 0),
+        Told::Event(Event::Piece(piece)) => (piece.cost(), 0),
         Told::Output(_) | Told::Event(_) => (0, 1),
     }
 }

@@ -49,6 +49,7 @@ impl Told {
     pub fn seq(&self) -> Option<u64> {
         match self {
             Self::Event(Event::Queued(at) | Event::Started(at) | Event::Ended(at)) => Some(at.seq),
+            Self::Event(Event::Piece(piece)) => Some(piece.seq),
             Self::Event(
                 Event::Stalled(_) | Event::ShellEnded(_) | Event::Resized(_) | Event::Entered(_) | Event::Advanced(_),
             ) => None,
@@ -167,7 +168,7 @@ impl Client {
                 Request::Exec(Box::new(Exec { follow: Some(CREDIT), ..exec.clone() }))
             } else {
                 let command = exec.command.clone();
-                Request::Follow(Follow { command, after: seen, credit: CREDIT, late: false, state: None })
+                Request::Follow(Follow { command, after: seen, credit: CREDIT, late: false, state: None, index: None })
             };
             let mut told = |event: Told| {
                 let fresh = event.seq().is_none_or(|seq| seq > seen);
@@ -191,7 +192,7 @@ impl Client {
         late: bool,
         tell: &mut dyn FnMut(Told),
     ) -> Result<CommandInfo, ClientError> {
-        let follow = Follow { command: command.clone(), after, credit: CREDIT, late, state: None };
+        let follow = Follow { command: command.clone(), after, credit: CREDIT, late, state: None, index: None };
         self.follow(&Request::Follow(follow), tell)
     }
 

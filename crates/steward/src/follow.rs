@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use stead_model::frame::{Chunk, Stream};
-use stead_model::proto::{At, Event, Fault, FaultCode, Follow, Reply};
+use stead_model::proto::{At, Event, Fault, FaultCode, Follow, Piece, Reply};
 use stead_model::record::{ChunkRecord, Record};
 
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(crate) struct Follower {
     pub(crate) credit: i64,
     late: bool,
     state: bool,
+    index: bool,
     ended: bool,
     /// No late output can come any more.
     heard_all: bool,
@@ -57,6 +58,7 @@ impl Follower {
             credit: i64::try_from(follow.credit).unwrap_or(i64::MAX),
             late: follow.late,
             state: follow.state == Some(true),
+            index: follow.index == Some(true),
             ended: false,
             heard_all: false,
             stalled: false,
@@ -122,7 +124,13 @@ impl Follower {
                 }
             }
             Record::Chunk(chunk) => {
-                if chunk.seq > self.after && (!chunk.late || self.late) {
+                if chunk.seq > self.after && (!chunk.late || self.late) && self.index {
+                    let ChunkRecord { seq, stream, offset, length, at, late, number } = *chunk;
+                    let piece = Piece { seq, stream, late, offset, length, at, key: shell.key, number };
+                    self.credit = self.credit.saturating_sub_unsigned(piece.cost());
+                    conn.event(self.request, &Event::Piece(piece));
+                    self.after = seq;
+                } else if chunk.seq > self.after && (!chunk.late || self.late) {
                     let bytes = self.read(shell, chunk)?;
                     self.credit -= i64::try_from(bytes.len()).unwrap_or(i64::MAX);
                     let ChunkRecord { seq, stream, offset, at, late, .. } = *chunk;

@@ -3,7 +3,7 @@
 mod log;
 mod room;
 
-pub use log::{PastCommand, PastEvent, command};
+pub use log::{PastCommand, PastEvent, command, stream};
 pub use room::make_room;
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};

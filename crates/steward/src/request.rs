@@ -208,6 +208,7 @@ impl Steward {
             credit,
             late: false,
             state: exec.state,
+            index: None,
         });
         if let Some((key, number)) = self.ids.get(&exec.command).copied() {
             let shell = self.shells.get(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;

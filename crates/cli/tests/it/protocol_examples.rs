@@ -30,7 +30,7 @@ fn every_hex_block_of_the_protocol_page_is_what_the_code_encodes() {
 
 fn frames() -> BTreeMap<&'static str, Vec<u8>> {
     let exec = Exec { follow: Some(1 << 20), ..Exec::new(shell(), command(), "echo hi") };
-    let follow = Follow { command: command(), after: 2, credit: 1 << 20, late: true, state: None };
+    let follow = Follow { command: command(), after: 2, credit: 1 << 20, late: true, state: None, index: None };
     let chunk =
         Chunk { seq: 2, stream: Stream::Stdout, late: false, offset: 0, at: NOW + 900, bytes: b"hi\n".to_vec() };
     BTreeMap::from([

@@ -143,6 +143,38 @@ pub struct Follow {
     /// Tell the state with the end, if the command changed it.
     #[n(4)]
     pub state: Option<bool>,
+    /// Say where output lies in the journal instead of sending it: for somebody who can read the files.
+    #[n(5)]
+    pub index: Option<bool>,
+}
+
+/// Where a piece of output lies: so many bytes from `offset` on in `journal/KEY/NUMBER.out`, or `.err`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Piece {
+    #[n(0)]
+    pub seq: u64,
+    #[n(1)]
+    pub stream: Stream,
+    #[n(2)]
+    pub late: bool,
+    #[n(3)]
+    pub offset: u64,
+    #[n(4)]
+    pub length: u64,
+    #[n(5)]
+    pub at: u64,
+    #[n(6)]
+    pub key: u32,
+    #[n(7)]
+    pub number: u64,
+}
+
+impl Piece {
+    /// What it takes of the credit: as much as its bytes would, and something for itself where they are few.
+    pub fn cost(&self) -> u64 {
+        self.length.max(128)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]

@@ -43,7 +43,12 @@ struct Range {
 async fn version(State(app): State<App>) -> Json<About> {
     let versions = stead_model::proto::VERSIONS;
     let range = Range { oldest: *versions.start(), newest: *versions.end() };
-    Json(About { name: "stead", version: env!("CARGO_PKG_VERSION"), address: app.address.to_string(), steward_protocol: range })
+    Json(About {
+        name: "stead",
+        version: env!("CARGO_PKG_VERSION"),
+        address: app.address.to_string(),
+        steward_protocol: range,
+    })
 }
 
 /// Whether the process lives. Needs no token.

@@ -74,6 +74,7 @@ impl Runtime for LiveRuntime {
                 credit: Steward::credit(),
                 late: false,
                 state: Some(true),
+                index: None,
             };
             Request::Follow(follow)
         };

@@ -283,7 +283,9 @@ impl Looker {
                 watch::look_soon(&self.inner);
                 return Then::GoOn;
             }
-            Seen::Told(Told::Event(Event::Queued(_) | Event::Started(_) | Event::Ended(_) | Event::Stalled(_))) => {
+            Seen::Told(Told::Event(
+                Event::Queued(_) | Event::Started(_) | Event::Ended(_) | Event::Stalled(_) | Event::Piece(_),
+            )) => {
                 return Then::GoOn;
             }
         };

@@ -8,6 +8,8 @@
 //!                        gone: what the journal has, then how it ended
 //! ```
 
+mod disk;
+
 use super::commands::{gone, row};
 use super::{Inner, Stead};
 use crate::error::Error;
@@ -166,13 +168,18 @@ impl Tail {
         if known.evicted {
             return Ok(Err(gone()));
         }
+        let mut disk = match disk::Disk::of(&self.inner, &self.row).await {
+            Ok(disk) => disk,
+            Err(error) => return Ok(Err(error)),
+        };
         self.open();
         let follow = proto::Follow {
             command: self.row.id.clone(),
             after: self.seen,
-            credit: Steward::credit(),
+            credit: if disk.is_some() { Steward::index_credit() } else { Steward::credit() },
             late: self.late,
             state: None,
+            index: disk.is_some().then_some(true),
         };
         let mut following = match steward.follow(&Request::Follow(follow)).await {
             Ok(following) => following,
@@ -187,6 +194,15 @@ impl Tail {
                     self.tell(CommandEvent::Started { seq: at.seq, at: at.at }).await?;
                 }
                 Ok(Next::Told(Told::Output(chunk))) => self.tell(CommandEvent::Output(chunk)).await?,
+                Ok(Next::Told(Told::Event(Event::Piece(piece)))) => {
+                    let Some(disk) = &mut disk else {
+                        return Ok(Err(Error::Broken("it was asked for bytes and said where they are".to_owned())));
+                    };
+                    match disk.read(&piece).await {
+                        Ok(chunk) => self.tell(CommandEvent::Output(chunk)).await?,
+                        Err(error) => return Ok(Err(error)),
+                    }
+                }
                 Ok(Next::Told(Told::Event(Event::Ended(at)))) => {
                     if let Err(error) = self.end_live(steward, at.seq).await? {
                         return Ok(Err(error));

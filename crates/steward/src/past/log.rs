@@ -40,6 +40,27 @@ pub struct PastCommand {
     dir: String,
 }
 
+/// One stream of a command whose place is known, to be read anywhere.
+pub fn stream(dir: &Path, key: u32, number: u64, stream: Stream) -> io::Result<File> {
+    plain(&Place::open(dir)?, &stream_path(&format!("journal/{key}"), number, stream))
+}
+
+fn stream_path(dir: &str, number: u64, stream: Stream) -> String {
+    let end = match stream {
+        Stream::Stdout => "out",
+        Stream::Stderr => "err",
+    };
+    format!("{dir}/{number}.{end}")
+}
+
+fn plain(place: &Place, path: &str) -> io::Result<File> {
+    let file = File::from(place.at(path, OFlags::RDONLY)?);
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    Err(io::Error::other("the output is no plain file"))
+}
+
 /// Finds a command of a shell below a steward's directory.
 pub fn command(dir: &Path, shell: &ShellId, id: &CommandId) -> io::Result<Option<PastCommand>> {
     let place = match Place::open(dir) {
@@ -145,20 +166,12 @@ impl PastCommand {
     }
 
     fn path(&self, stream: Stream) -> String {
-        let end = match stream {
-            Stream::Stdout => "out",
-            Stream::Stderr => "err",
-        };
-        format!("{}/{}.{end}", self.dir, self.info.number)
+        stream_path(&self.dir, self.info.number, stream)
     }
 
     /// One of its streams, to be read at any place.
     pub fn open(&self, stream: Stream) -> io::Result<File> {
-        let file = File::from(self.place.at(&self.path(stream), OFlags::RDONLY)?);
-        if file.metadata()?.is_file() {
-            return Ok(file);
-        }
-        Err(io::Error::other("the output is no plain file"))
+        plain(&self.place, &self.path(stream))
     }
 
     /// The bytes of a chunk.

@@ -63,8 +63,14 @@ fn late_output_is_kept_marked_and_told_until_the_last_child_is_gone() {
     let mut other = rig.client();
     let mut told_of = Vec::new();
     // The follower lets the child go on only when it has heard of the end: what follows is told as it happens.
-    let follow =
-        Request::Follow(Follow { command: command.clone(), after: 0, credit: 1 << 20, late: true, state: None });
+    let follow = Request::Follow(Follow {
+        command: command.clone(),
+        after: 0,
+        credit: 1 << 20,
+        late: true,
+        state: None,
+        index: None,
+    });
     let last = shell.client.follow(&follow, &mut |told| match told {
         Told::Event(Event::Ended(_)) => {
             let ending = info(&mut other, &command).ending.unwrap();
@@ -216,4 +222,40 @@ fn a_command_that_had_to_wait_says_so_first_and_its_numbers_have_no_holes_whatev
         assert_eq!(sequence(&rig, &third), [("queued", 1), ("ended", 2)]);
         kill_steward(&rig);
     }
+}
+
+#[test]
+fn who_asks_for_the_index_hears_where_the_same_bytes_lie() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let exec = shell.exec("printf one; printf two >&2; head -c 3000000 /dev/zero | tr '\\0' x; echo end");
+    let command = exec.command.clone();
+    shell.run_exec(exec);
+    let mut sent = [Vec::new(), Vec::new()];
+    let mut order = Vec::new();
+    shell
+        .client
+        .follow_from(&command, 0, false, &mut |told| {
+            if let Told::Output(chunk) = told {
+                order.push((chunk.seq, chunk.offset, chunk.bytes.len() as u64));
+                sent[usize::from(chunk.stream == Stream::Stderr)].extend(chunk.bytes);
+            }
+        })
+        .unwrap();
+    let follow = Follow { command, after: 0, credit: 64 << 20, late: false, state: None, index: Some(true) };
+    let mut found = [Vec::new(), Vec::new()];
+    let mut places = Vec::new();
+    let told = &mut |told| match told {
+        Told::Event(Event::Piece(piece)) => {
+            places.push((piece.seq, piece.offset, piece.length));
+            let file = stead_steward::past::stream(&rig.path(), piece.key, piece.number, piece.stream).unwrap();
+            let mut bytes = vec![0; usize::try_from(piece.length).unwrap()];
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, piece.offset).unwrap();
+            found[usize::from(piece.stream == Stream::Stderr)].extend(bytes);
+        }
+        Told::Output(_) => panic!("bytes were sent"),
+        Told::Event(_) => {}
+    };
+    shell.client.follow(&Request::Follow(follow), told).unwrap();
+    assert_eq!((places, found == sent), (order, true));
 }
