@@ -33,7 +33,7 @@ Usage: cargo xtask test [--quick]
     --write        writes docs/benchmarks-layers.md even so
   openapi        writes openapi.json, the description of the HTTP interface
   load           a thousand terminals and two hundred clients for a minute;
-                 writes docs/benchmarks-http.md
+                 writes docs/load.md
   bench http     a command by way of the HTTP interface, alone and in a crowd, and its output
                  as a stream; writes docs/benchmarks-http.md
     --quick        fewer samples, two minutes, writes nothing

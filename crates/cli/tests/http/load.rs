@@ -1,5 +1,5 @@
 //! Many terminals and many clients at once. A little of it in every run; with `STEAD_LOAD=full` (`cargo xtask load`) a
-//! thousand terminals and two hundred clients for a minute, told in `docs/benchmarks-http.md`.
+//! thousand terminals and two hundred clients for a minute, told in `docs/load.md`.
 
 use crate::rig::{PATIENCE, Rig};
 use serde_json::{Value, json};
@@ -133,6 +133,6 @@ fn many_clients_at_many_terminals_lose_nothing() {
             "# Load over HTTP\n\nWritten by `cargo xtask load`: the real server, {profile}, with its clients on the same \
              machine ({cores} cores).\nEvery answer is compared with what its command must print.\n\n{page}"
         );
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/benchmarks-http.md"), text).unwrap();
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/load.md"), text).unwrap();
     }
 }
