@@ -15,6 +15,15 @@ const VERSION: &str = "schemathesis==4.32.5";
 /// How long it may ask.
 const SECONDS: &str = "100";
 
+const CHECKS: [&str; 6] = [
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+];
+
 /// Bodies that are bytes.
 const HOOKS: &str = include_str!("schemathesis.py");
 
@@ -40,8 +49,7 @@ pub(super) fn check(workspace: &Workspace) -> Result<String> {
     ask.current_dir(dir.path()).env("SCHEMATHESIS_HOOKS", &hooks);
     ask.arg("run").arg(format!("{}/api/openapi.json", server.url));
     ask.args(["--header", &format!("Authorization: Bearer {}", server.token)]);
-    ask.args(["--checks", "not_a_server_error,status_code_conformance,content_type_conformance"]);
-    ask.args(["--checks", "response_headers_conformance,response_schema_conformance,negative_data_rejection"]);
+    ask.args(["--checks", &CHECKS.join(",")]);
     // A WebSocket is no matter of requests and answers.
     ask.args(["--exclude-path", "/api/threads/{id}/pty"]);
     ask.args(["--max-examples", "15", "--max-time", SECONDS, "--request-timeout", "30", "--workers", "1"]);

@@ -240,6 +240,7 @@ fn what_can_not_be_asked_is_refused_and_changes_nothing() {
         json!({ "command": "a\0b" }),
         json!({ "command": "true", "timeout_ms": 0 }),
         json!({ "command": "true", "timeout_ms": -1 }),
+        json!({ "command": "true", "timeout_ms": u64::MAX }),
         json!({ "command": "true", "id": "no/slash" }),
         json!({ "command": "true", "if_busy": "wait" }),
         json!({ "command": "true", "stdin": "a", "stdin_open": true }),

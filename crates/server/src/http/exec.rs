@@ -6,6 +6,7 @@ use super::body::{Json, named_as as id};
 use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
 use super::terminals::default_name;
+use super::threads::FOR_EVER;
 use super::view::CommandView;
 use crate::lease::AutoResume;
 use crate::stead::{Execute, Kept, Ran, Stead, Where};
@@ -49,7 +50,7 @@ pub(super) struct Exec {
     #[serde(default)]
     stdin_open: bool,
     /// None unless asked for.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 3_153_600_000_000_u64)]
     timeout_ms: Option<u64>,
     /// Answer at once, not when it ends.
     #[serde(default)]
@@ -104,8 +105,8 @@ impl Exec {
         if self.command.contains('\0') {
             return Err(Problem::invalid("`command` has a NUL character, which no shell can read"));
         }
-        if self.timeout_ms == Some(0) {
-            return Err(Problem::invalid("`timeout_ms` must be at least 1; leave it out for no limit"));
+        if self.timeout_ms.is_some_and(|most| most == 0 || most > 1000 * FOR_EVER) {
+            return Err(Problem::invalid("`timeout_ms` is 1 to a hundred years; leave it out for no limit"));
         }
         if let Some(name) = self.env.keys().find(|name| !stead_model::word::is_name(name.as_bytes())) {
             return Err(Problem::new("invalid_env_name", format!("`{name}` can't be the name of a variable")));

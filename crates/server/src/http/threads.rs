@@ -3,7 +3,7 @@
 use super::App;
 use super::access::{Caller, OfThread};
 use super::body::{Json, named_as as id};
-use super::problem::{Answer, ErrorBody};
+use super::problem::{Answer, ErrorBody, Problem};
 use super::terminals::default_name;
 use super::view::{LeaseView, MetricsView, SessionView, TerminalShown, ThreadView};
 use crate::lease::{Force, Ready};
@@ -58,20 +58,30 @@ struct CreateThread {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct NewPolicy {
+    #[schema(maximum = 3_153_600_000_u64)]
     idle_timeout_s: Option<u64>,
+    #[schema(maximum = 3_153_600_000_u64)]
     max_duration_s: Option<u64>,
 }
 
 /// The longest window there is: a hundred years.
-const FOR_EVER: u64 = 100 * 365 * 86_400;
+pub(super) const FOR_EVER: u64 = 100 * 365 * 86_400;
 
 impl CreateThread {
     fn read(self) -> Answer<NewThread> {
         let standard = Policy::default();
-        let policy = self.policy.map_or(standard, |policy| Policy {
-            idle_timeout: policy.idle_timeout_s.map_or(standard.idle_timeout, |s| Duration::from_secs(s.min(FOR_EVER))),
-            max_duration: policy.max_duration_s.map_or(standard.max_duration, |s| Duration::from_secs(s.min(FOR_EVER))),
-        });
+        let span = |seconds: Option<u64>, standard| match seconds {
+            None => Ok(standard),
+            Some(seconds) if seconds <= FOR_EVER => Ok(Duration::from_secs(seconds)),
+            Some(_) => Err(Problem::invalid(format!("`policy`: {FOR_EVER} seconds, a hundred years, are the most"))),
+        };
+        let policy = match self.policy {
+            None => standard,
+            Some(policy) => Policy {
+                idle_timeout: span(policy.idle_timeout_s, standard.idle_timeout)?,
+                max_duration: span(policy.max_duration_s, standard.max_duration)?,
+            },
+        };
         Ok(NewThread {
             id: self.id.map(|text| id::<ThreadId>(&text)).transpose()?,
             project: self.project_id.map(|text| id::<ProjectId>(&text)).transpose()?,

@@ -5,6 +5,7 @@ use super::access::Admin;
 use super::body::{Json, Query, named_as as id};
 use super::lists::Page;
 use super::problem::{Answer, ErrorBody, Problem};
+use super::threads::FOR_EVER;
 use super::view::List;
 use crate::token::NewToken;
 use axum::extract::{Path, State};
@@ -94,7 +95,7 @@ struct CreateToken {
     /// The only projects that it is good for.
     projects: Option<Vec<String>>,
     /// For ever if absent.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 3_153_600_000_u64)]
     expires_in_s: Option<u64>,
 }
 
@@ -126,6 +127,9 @@ async fn create(
             Scope::Projects { projects, right }
         }
     };
+    if body.expires_in_s.is_some_and(|seconds| seconds > FOR_EVER) {
+        return Err(Problem::invalid(format!("`expires_in_s`: {FOR_EVER}, a hundred years, are the most")));
+    }
     let now = app.stead.now();
     let expires_at = body.expires_in_s.map(|seconds| now.after(Duration::from_secs(seconds)));
     let made = app.guard.tokens.create(NewToken { name: body.name, scope, expires_at }).await;
