@@ -44,7 +44,7 @@ fn heading(results: &Results) -> String {
     let Machine { kernel, cpu, cpus, memory_gib, bash, date, load } = &results.machine;
     let again = results.effort.choose("cargo xtask bench http", "cargo xtask bench http --quick --write");
     let busy = load.parse::<f64>().is_ok_and(|load| load > 0.5);
-    let quiet = if busy { " The machine was not quiet: others worked on it at the same time." } else { "" };
+    let quiet = if busy { " The machine was not quiet." } else { "" };
     format!(
         "# Benchmarks of the HTTP interface\n\n\
          Written by `{again}` on {date}; run it again rather than compare with other machines.\n\n\
