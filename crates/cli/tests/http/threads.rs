@@ -63,6 +63,8 @@ fn what_makes_no_thread_is_refused_and_makes_none() {
         json!({ "name": "t" }),
         json!({ "policy": { "idle_timeout_s": -1 } }),
         json!({ "policy": { "idle": 1 } }),
+        json!({ "policy": [1, 1] }),
+        json!(["t", null, null, null, null, null, {}]),
         json!({ "policy": { "max_duration_s": u64::MAX } }),
         json!({ "provider": "nobody" }),
         json!([]),

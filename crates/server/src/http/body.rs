@@ -6,7 +6,8 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
 use std::fmt::Display;
 use std::str::FromStr;
 
@@ -31,9 +32,24 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
             );
         }
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
+        // Serde would take a list for an object, its fields in their order.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(Problem::invalid("the body is not a JSON object"));
+        }
         let value = serde_json::from_slice(text).map_err(|error| Problem::invalid(format!("the body: {error}")))?;
         Ok(Self(value))
     }
+}
+
+/// An object within a body, and no list of what its fields might be.
+pub(super) fn object<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let object: Option<serde_json::Map<String, serde_json::Value>> = Option::deserialize(deserializer)?;
+    let read = |object| serde_json::from_value(serde_json::Value::Object(object)).map_err(D::Error::custom);
+    object.map(read).transpose()
 }
 
 /// A body as it is, as large as this server takes and in the time it has for it.

@@ -46,6 +46,7 @@ struct CreateThread {
     provider: Option<String>,
     /// A thread whose lease the new one is to use: they share files and processes.
     share_with: Option<String>,
+    #[serde(default, deserialize_with = "super::body::object")]
     policy: Option<NewPolicy>,
     /// Where its shell begins; `/workspace` if absent.
     cwd: Option<String>,
