@@ -371,9 +371,6 @@ const LINGER: std::time::Duration = std::time::Duration::from_millis(50);
 /// The same where no command has changed it, and only their count goes on.
 const UNCHANGED: std::time::Duration = std::time::Duration::from_millis(500);
 
-/// The same once nobody sits here: whoever opens the terminal again goes first.
-const PARTING: std::time::Duration = std::time::Duration::from_millis(5);
-
 /// How long a reader waits for the store to catch up with the answers; after that it gets what is there.
 const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -392,7 +389,7 @@ async fn write_states(core: Arc<Core>, seat: Arc<Seat>) {
         let linger = if seat.has_noted() { LINGER } else { UNCHANGED };
         tokio::select! {
             biased;
-            () = seat.left.cancelled() => tokio::time::sleep(PARTING).await,
+            () = seat.left.cancelled() => {}
             () = seat.hurry.notified() => {}
             () = tokio::time::sleep(linger) => {}
         }
