@@ -5,12 +5,12 @@ use crate::core::Core;
 use std::sync::Arc;
 use std::time::Duration;
 use stead_model::command::{Command, replaces};
-use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 
 /// Rows that may wait; a store that can't keep up makes commands wait for it, not memory grow.
 const WAITING: usize = 1024;
 const BATCH: usize = 256;
-const LINGER: Duration = Duration::from_millis(10);
+const LINGER: Duration = Duration::from_millis(2);
 
 enum Entry {
     Row(Box<Command>),
@@ -21,8 +21,6 @@ enum Entry {
 #[derive(Debug, Clone)]
 pub(crate) struct Ledger {
     entries: mpsc::Sender<Entry>,
-    /// Somebody waits, or there is enough to write.
-    hurry: Arc<Notify>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -34,47 +32,38 @@ impl std::fmt::Debug for Entry {
 impl Ledger {
     pub(crate) fn start(core: &Arc<Core>) -> Self {
         let (entries, inbox) = mpsc::channel(WAITING);
-        let hurry = Arc::new(Notify::new());
-        core.tasks.spawn(write(Arc::clone(core), inbox, Arc::clone(&hurry)));
-        Self { entries, hurry }
+        core.tasks.spawn(write(Arc::clone(core), inbox));
+        Self { entries }
     }
 
     pub(crate) async fn note(&self, command: Command) {
         // The writer ends only after everybody who could note something has.
         let _ = self.entries.send(Entry::Row(Box::new(command))).await;
-        if self.entries.capacity() <= WAITING - BATCH {
-            self.hurry.notify_one();
-        }
     }
 
     pub(crate) async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.entries.send(Entry::Flush(done)).await.is_ok() {
-            self.hurry.notify_one();
             let _ = written.await;
         }
     }
 }
 
-/// Lets more come for a moment, unless somebody waits or it is enough: a quick command then costs one write, not two, and
-/// many of them one sync of the disk. Nobody is woken for each that comes.
-async fn gather(inbox: &mut mpsc::Receiver<Entry>, entries: &mut Vec<Entry>, hurry: &Notify) {
-    let enough =
-        |entries: &[Entry]| entries.len() >= BATCH || entries.iter().any(|entry| matches!(entry, Entry::Flush(_)));
-    if !enough(entries) {
-        let _ = tokio::time::timeout(LINGER, hurry.notified()).await;
-    }
-    while entries.len() < BATCH
-        && let Ok(entry) = inbox.try_recv()
-    {
-        entries.push(entry);
+/// Lets more come for a moment, unless somebody waits or it is enough: a quick command then costs one write, not two.
+async fn gather(inbox: &mut mpsc::Receiver<Entry>, entries: &mut Vec<Entry>) {
+    let until = tokio::time::Instant::now() + LINGER;
+    while entries.len() < BATCH && !entries.iter().any(|entry| matches!(entry, Entry::Flush(_))) {
+        match tokio::time::timeout_at(until, inbox.recv()).await {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) | Err(_) => return,
+        }
     }
 }
 
-async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>, hurry: Arc<Notify>) {
+async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>) {
     let mut entries = Vec::new();
     while inbox.recv_many(&mut entries, BATCH).await > 0 {
-        gather(&mut inbox, &mut entries, &hurry).await;
+        gather(&mut inbox, &mut entries).await;
         let mut rows: Vec<Command> = Vec::new();
         let mut waiting = Vec::new();
         for entry in entries.drain(..) {

@@ -41,8 +41,6 @@ pub(crate) struct Seat {
     /// The version that the store has.
     committed: watch::Sender<u64>,
     dirty: Notify,
-    /// Somebody waits for the store to have it.
-    hurry: Notify,
     /// States told by the runtime, on their way to the store.
     noted: Mutex<BTreeMap<u64, ShellState>>,
     left: CancellationToken,
@@ -114,7 +112,6 @@ impl Seat {
             acknowledged: AtomicU64::new(seating.version),
             committed: watch::Sender::new(seating.version),
             dirty: Notify::new(),
-            hurry: Notify::new(),
             noted: Mutex::default(),
             left: CancellationToken::new(),
             hidden: Mutex::default(),
@@ -218,18 +215,12 @@ impl Seat {
         if noted.len() < MOST_NOTED {
             noted.insert(version, state);
         }
-        if noted.len() >= MOST_NOTED / 4 {
-            self.hurry.notify_one();
-        }
     }
 
     /// Waits until the store has what was acknowledged, or nobody is left to bring it there.
     pub(crate) async fn settle(&self) {
         let wanted = self.acknowledged.load(Ordering::Relaxed);
         let mut committed = self.committed.subscribe();
-        if *committed.borrow() < wanted {
-            self.hurry.notify_one();
-        }
         tokio::select! {
             biased;
             _ = committed.wait_for(|version| *version >= wanted) => {}
@@ -271,10 +262,6 @@ impl Seat {
             newer
         });
         Ok(())
-    }
-
-    fn has_noted(&self) -> bool {
-        !self.noted.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     fn first_noted(&self) -> Option<(u64, ShellState)> {
@@ -365,11 +352,8 @@ pub(crate) enum CommitError {
 /// States that may wait for the store.
 const MOST_NOTED: usize = 256;
 
-/// How long the state of a terminal may change on before it is written, unless somebody waits for that.
-const LINGER: std::time::Duration = std::time::Duration::from_millis(50);
-
-/// The same where no command has changed it, and only their count goes on.
-const UNCHANGED: std::time::Duration = std::time::Duration::from_millis(500);
+/// How long the state of a terminal may change on before it is written.
+const LINGER: std::time::Duration = std::time::Duration::from_millis(5);
 
 /// How long a reader waits for the store to catch up with the answers; after that it gets what is there.
 const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -386,13 +370,7 @@ async fn write_states(core: Arc<Core>, seat: Arc<Seat>) {
             () = seat.dirty.notified() => {}
         }
         // Commands in quick succession are written as one, and the shell is left to its work meanwhile.
-        let linger = if seat.has_noted() { LINGER } else { UNCHANGED };
-        tokio::select! {
-            biased;
-            () = seat.left.cancelled() => {}
-            () = seat.hurry.notified() => {}
-            () = tokio::time::sleep(linger) => {}
-        }
+        tokio::time::sleep(LINGER).await;
         match seat.commit(&core).await {
             Ok(()) => {}
             Err(CommitError::Gone | CommitError::Stale(_)) => {
