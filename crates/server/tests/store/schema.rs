@@ -127,7 +127,8 @@ async fn a_database_of_a_newer_version_is_left_to_it() {
 async fn a_database_of_an_older_version_is_brought_up_to_date_with_all_it_has() {
     let file = File::new();
     let (thread, terminal, _) = make_thread(&*file.open().await, "a", 1).await;
-    let back = "DROP TABLE terminal_secrets; DROP TABLE terminal_env; DELETE FROM _sqlx_migrations WHERE version = 2";
+    let back = "DROP TABLE terminal_secrets; DROP TABLE terminal_env; DROP TABLE tokens; DROP TABLE past_leases; \
+                DROP INDEX threads_by_workspace; DELETE FROM _sqlx_migrations WHERE version > 1";
     file.sql(back.to_owned()).await;
     let store = file.open().await;
     assert_eq!(store.thread(&thread.id).await.unwrap(), Some(thread));
