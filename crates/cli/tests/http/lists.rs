@@ -32,7 +32,7 @@ fn the_pages_of_every_list_are_the_list() {
         rig.post("/api/threads", &json!({ "id": format!("t{number}") })).is(201);
     }
     for number in 0..3 {
-        rig.exec(&format!("t{number}"), "true");
+        rig.exec(&format!("t{}", number + 1), "true");
         rig.exec("t0", &format!("export N{number}=1"));
         rig.post("/api/threads/t0/terminals", &json!({ "name": format!("n{number}") })).is(201);
         rig.post("/api/tokens", &json!({ "name": format!("k{number}") })).is(201);
@@ -41,10 +41,10 @@ fn the_pages_of_every_list_are_the_list() {
     let lists = [
         ("/api/threads".to_owned(), "id", 7),
         ("/api/terminals".to_owned(), "terminal_id", 10),
-        ("/api/sessions".to_owned(), "session_id", 3),
+        ("/api/sessions".to_owned(), "session_id", 4),
         ("/api/leases".to_owned(), "lease_id", 7),
         ("/api/tokens".to_owned(), "id", 3),
-        ("/api/threads/t0/commands".to_owned(), "id", 4),
+        ("/api/threads/t0/commands".to_owned(), "id", 3),
         ("/api/threads/t0/terminals".to_owned(), "terminal_id", 4),
         (format!("/api/terminals/{terminal}/states"), "created_at", 4),
     ];
