@@ -3,7 +3,7 @@
 use crate::rig::{Rig, run, thread, wait_for};
 use stead_model::frame::Stream;
 use stead_model::ids::CommandId;
-use stead_model::proto::Status;
+use stead_model::proto::{FirstSignal, Status};
 use stead_server::lease::Force;
 use stead_server::stead::{Execute, Where};
 
@@ -67,6 +67,9 @@ async fn the_oldest_goes_first(provider: &str) {
     assert_eq!(error.code(), "gone");
     run(&rig.sandbox("b").await, "true").await;
     assert!(is_gone(&rig, &second).await);
+    // Nothing is to look for it when its directory goes.
+    let ended = rig.stead.cancel(&running, FirstSignal::Kill).await.unwrap();
+    assert_eq!((ended.status, ended.stdout_bytes), (Status::Cancelled, SIZE));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -59,6 +59,11 @@ const SECTIONS: [Section; 4] = [
                 &["Requests a second for each token, with as many at once; 0: any number."],
             ),
             set(
+                "journal_limit",
+                "\"20GiB\"",
+                &["What the output of all commands may hold together; the oldest that has ended goes first."],
+            ),
+            set(
                 "log",
                 "\"info\"",
                 &["What is logged: `error`, `warn`, `info`, `debug`, `trace`, or by part: `stead_server=debug`."],
