@@ -50,6 +50,12 @@ pub(crate) fn run(depth: Depth) -> Result {
     Ok(())
 }
 
+/// The last step alone.
+pub(crate) fn description() -> Result {
+    let workspace = Workspace::load()?;
+    step("description", || schema::check(&workspace))
+}
+
 /// Runs one step, which says what it did.
 fn step(name: &str, work: impl FnOnce() -> Result<String>) -> Result {
     println!("== {name}");

@@ -23,6 +23,7 @@ Usage: cargo xtask test [--quick]
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
+    --description  only whether the server keeps to its description
   bench shell    latency and throughput of our shells against other ways to drive one;
                  writes docs/benchmarks.md
     --quick        fewer samples, under a minute, writes nothing
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result {
     match arguments {
         ["test"] => gate::run(gate::Depth::Full),
+        ["test", "--description"] => gate::description(),
         ["test", "--quick"] => gate::run(gate::Depth::Quick),
         ["openapi"] => openapi::write(),
         ["load"] => load::run(),
