@@ -3,12 +3,14 @@
 //! Everything is measured in one run and in interleaved rounds, because on a shared machine two runs can't be compared:
 //! only ratios within a run mean something. Nothing here asserts; it prints, and says which goals were met this time.
 
+pub(crate) mod docker;
 mod fifo;
 mod goals;
 pub(crate) mod http;
 mod latency;
 pub(crate) mod layers;
 mod machine;
+pub(crate) mod memory;
 mod ours;
 mod pipe;
 mod piped_bash;

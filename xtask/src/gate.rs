@@ -1,7 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a merge, cheapest first. The first step that fails ends it.
 
 mod boundaries;
+pub(crate) mod engine;
 mod fuzz;
+mod python;
 mod run_tests;
 mod schema;
 mod source;
@@ -10,9 +12,13 @@ mod tools;
 
 pub(crate) use tools::{is_target_installed, provide_one};
 
+use crate::agents;
 use crate::cargo::{self, Workspace};
 use crate::failed::{Result, While};
 use std::time::Instant;
+
+/// The clouds' own, which must find in our test servers all that they expect of theirs.
+const SDKS: [&str; 3] = ["e2b==2.63.0", "daytona==0.226.1", "wuying-agentbay-sdk==0.22.3"];
 
 /// How much of the stress tests to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,10 +50,31 @@ pub(crate) fn run(depth: Depth) -> Result {
     })?;
     let steward = steward.or_failed("the static steward was not built")?;
     step("fuzz", || fuzz::smoke(&workspace))?;
-    step("tests", || run_tests::run(&workspace, &steward, depth))?;
+    let mut engines = None;
+    step("engines", || {
+        let started = engine::Engines::start(&workspace)?;
+        let said = started.describe();
+        engines = Some(started);
+        Ok(said)
+    })?;
+    let mut variables = engines.as_ref().map(|engines| engines.variables.clone()).unwrap_or_default();
+    step("sdks", || {
+        let place = python::provide(&workspace.target.join("sdks"), &SDKS)?;
+        variables.push(("STEAD_SDKS", place));
+        Ok(format!("{} judge the clouds that are tested against", SDKS.join(", ")))
+    })?;
+    step("tests", || run_tests::run(&workspace, &steward, &variables, depth))?;
+    drop(engines);
+    step("agents", || agents::test(&workspace, agents::Which::Quick))?;
     step("description", || schema::check(&workspace))?;
     println!("\nall of it holds ({:.0} s)", begun.elapsed().as_secs_f64());
     Ok(())
+}
+
+/// Every terminal agent.
+pub(crate) fn agents() -> Result {
+    let workspace = Workspace::load()?;
+    step("agents", || agents::test(&workspace, agents::Which::All))
 }
 
 /// The last step alone.

@@ -2,12 +2,14 @@
 
 #![expect(clippy::print_stdout, clippy::disallowed_macros, reason = "what a chore did is its output")]
 
+mod agents;
 mod bench;
 mod cargo;
 mod failed;
 mod gate;
 mod load;
 mod openapi;
+mod steward;
 
 use failed::{Failed, Result};
 use std::error::Error;
@@ -15,15 +17,24 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 Usage: cargo xtask test [--quick]
+       cargo xtask test --agents
+       cargo xtask agents
+       cargo xtask steward
        cargo xtask bench shell [--quick] [--write]
        cargo xtask bench layers [--quick] [--write]
        cargo xtask openapi
        cargo xtask load
        cargo xtask bench http [--quick] [--write]
+       cargo xtask bench agents [--quick]
+       cargo xtask bench memory [--quick] [--write]
+       cargo xtask bench docker [--quick] [--write]
 
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
+    --agents       only the terminal agents, all of them, without network
     --description  only whether the server keeps to its description
+  agents         installs the terminal agents that are tested against into ~/.cache/stead/agents
+  steward        builds the static steward that is put into containers, where `target/*/stead` finds it
   bench shell    latency and throughput of our shells against other ways to drive one;
                  writes docs/benchmarks.md
     --quick        fewer samples, under a minute, writes nothing
@@ -39,6 +50,17 @@ Usage: cargo xtask test [--quick]
                  as a stream; writes docs/benchmarks-http.md
     --quick        fewer samples, two minutes, writes nothing
     --write        writes docs/benchmarks-http.md even so
+  bench agents   from a word of a terminal agent to who listens, and what an idle session costs;
+                 writes docs/benchmarks-agents.md
+    --quick        a debug build, writes nothing
+  bench memory   memories of projects beside a map, a file and Redis, in-process and over HTTP,
+                 and with a million of them; writes docs/benchmarks-memory.md
+    --quick        fewer samples and entries, writes nothing
+    --write        writes docs/benchmarks-memory.md even so
+  bench docker   a command in a container beside `docker exec`, a new thread beside `docker run`;
+                 needs root to start an engine; writes docs/benchmarks-docker.md
+    --quick        fewer rounds, writes nothing
+    --write        writes docs/benchmarks-docker.md even so
 ";
 
 fn main() -> ExitCode {
@@ -61,16 +83,23 @@ fn main() -> ExitCode {
 fn run(arguments: &[&str]) -> Result {
     match arguments {
         ["test"] => gate::run(gate::Depth::Full),
+        ["test", "--agents"] => gate::agents(),
+        ["agents"] => agents::install(agents::Which::All).map(|did| println!("{did}")),
         ["test", "--description"] => gate::description(),
         ["test", "--quick"] => gate::run(gate::Depth::Quick),
+        ["steward"] => steward::provide().map(|did| println!("{did}")),
         ["openapi"] => openapi::write(),
         ["load"] => load::run(),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
         ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
+        ["bench", "memory", flags @ ..] => bench::memory::run(bench::Options::parse(flags)?),
         ["bench", "http", flags @ ..] => bench::http::run(bench::Options::parse(flags)?),
-        // The three below are how the benchmark calls itself: as its release builds, and as the far end of a pipe.
+        ["bench", "docker", flags @ ..] => bench::docker::run(bench::Options::parse(flags)?),
+        ["bench", "agents", flags @ ..] => agents::bench(flags),
+        // Those below are how the benchmark calls itself: as its release builds, and as the far end of a pipe.
         ["bench-release", arguments @ ..] => bench::measure(arguments),
         ["bench-http-release", arguments @ ..] => bench::http::measure(arguments),
+        ["bench-docker-release", arguments @ ..] => bench::docker::measure(arguments),
         ["bench-echo"] => bench::echo(),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

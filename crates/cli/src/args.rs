@@ -1,16 +1,28 @@
 //! What may be typed.
 
+mod agent;
 mod command;
+mod image;
 mod listing;
+mod memory;
 mod parse;
+mod project;
 mod thread;
 mod transfer;
+mod upkeep;
 
+pub(crate) use agent::{Agents, Chat};
 pub(crate) use command::{Attach, Cancel, Exec, History, Logs};
+pub(crate) use image::{BuildImage, Image, ImageDeed};
 pub(crate) use listing::{Completions, Listing, Man, OrphanDeed, Orphans, Token, TokenDeed, Version};
+pub(crate) use memory::{Memory, MemoryDeed, OfMemory};
 pub(crate) use parse::Remote;
+pub(crate) use project::{
+    CreateProject, ImportProject, InProject, ListProjects, Project, ProjectDeed, RemoveProjects, ShowProject,
+};
 pub(crate) use thread::{EnvVars, Fork, List, Move, Pause, Remove, Resume, Show};
 pub(crate) use transfer::{Pull, Push};
+pub(crate) use upkeep::{Snapshot, SnapshotDeed, Upkeep, Which};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use parse::duration;
@@ -68,6 +80,11 @@ pub(crate) enum Verb {
     Pull(Pull),
     #[command(name = "env")]
     EnvVars(EnvVars),
+    Chat(Chat),
+    Agents(Agents),
+    Memory(Memory),
+    Project(Project),
+    Image(Image),
     Token(Token),
     /// List the sessions: when each began, when it will end or did, and why.
     #[command(

@@ -8,7 +8,8 @@ use crate::client::{Client, ClientError, Stream as Wire, query, segment};
 use crate::failure::Failure;
 use crate::json::Fields;
 use crate::session::Patience;
-use crate::{follow, session};
+use crate::table::one_line;
+use crate::{follow, projects, session};
 use futures_util::{SinkExt, StreamExt};
 use keys::{DetachKeys, Scanner, Typed};
 use raw::Raw;
@@ -26,8 +27,15 @@ pub(crate) fn run(asked: &Attach) -> Result<u8, Failure> {
             "`stead attach` wants a terminal; `stead exec` runs commands without one".to_owned(),
         ));
     }
-    session::run(&asked.reach, async |client| {
-        let path = format!("/api/threads/{}/pty", segment(asked.at.thread.as_str()));
+    let thread = projects::thread(&asked.at, &asked.project)?;
+    session::run(&asked.reach, async |mut client| {
+        let thread = if let Some(agent) = &asked.agent {
+            agent_thread(&mut client, agent).await?
+        } else {
+            projects::ensure(&mut client, &thread, &asked.project).await?;
+            thread.to_string()
+        };
+        let path = format!("/api/threads/{}/pty", segment(&thread));
         let path = query(&path, asked.terminal.as_deref().map(|name| ("terminal", name)).as_slice());
         // Refusals are told before anything is changed about the terminal.
         let socket = client.websocket(&sized(&path)).await?;
@@ -36,22 +44,35 @@ pub(crate) fn run(asked: &Attach) -> Result<u8, Failure> {
         } else {
             format!("{} leaves", asked.detach_keys)
         };
-        tell!("attached to `{}`; {leave}, the shell stays", asked.at.thread);
+        tell!("attached to `{thread}`; {leave}, the shell stays");
         let seat = Seat::take(client, path, asked.detach_keys.clone())?;
         let left = seat.sit(socket).await;
         match left? {
             Left::Went => {
-                tell!("left `{}`; it goes on", asked.at.thread);
+                tell!("left `{thread}`; it goes on");
                 Ok(0)
             }
             Left::Closed => {
-                tell!("the terminal of `{}` was closed", asked.at.thread);
+                tell!("the terminal of `{thread}` was closed");
                 Ok(0)
             }
             Left::Hangup => Ok(0),
             Left::Signal(number) => Ok(128 + number),
         }
     })
+}
+
+/// The thread in whose terminal an agent runs; only one that draws there has something to show.
+async fn agent_thread(client: &mut Client, agent: &str) -> Result<String, Failure> {
+    let session = client.get(&format!("/api/chat/sessions/{}", segment(agent))).await?;
+    let agents = client.get("/api/agents").await?;
+    let name = session.at("provider");
+    let known = agents.at("items").as_array().and_then(|all| all.iter().find(|agent| agent.at("name") == name));
+    if known.is_none_or(|agent| agent.at("transport") != "pty") {
+        let message = format!("agent `{}` is spoken to without a terminal: there is nothing to see", one_line(name));
+        return Err(Failure::Asked(message));
+    }
+    Ok(one_line(session.at("thread_id")))
 }
 
 fn sized(path: &str) -> String {

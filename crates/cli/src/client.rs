@@ -56,11 +56,11 @@ impl ClientError {
         Self::Broken(error.into())
     }
 
-    /// The same call may do better in a moment: nobody refused it.
+    /// The same call may do better in a moment: nobody refused it, or the server says so.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Broken(_) | Self::Unreachable { .. } => true,
-            Self::Problem(problem) => matches!(problem.code.as_str(), "unavailable" | "limit_reached"),
+            Self::Problem(problem) => problem.retryable,
             Self::Start(_) | Self::Foreign(..) => false,
         }
     }

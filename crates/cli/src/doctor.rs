@@ -24,6 +24,7 @@ struct Finding {
     kind: &'static str,
     isolated: bool,
     availability: Availability,
+    configured: bool,
 }
 
 /// The server that the command line would speak to.
@@ -81,8 +82,10 @@ pub(crate) fn run(doctor: &Doctor) -> Result<ExitCode, DoctorError> {
     let client = Client::new(settings::server(&doctor.reach)?);
     let (findings, default, warning, server) = runtime.block_on(async {
         let mut findings = Vec::new();
-        for provider in config.providers.iter() {
+        let configured = config.providers.iter().map(|provider| (provider, true));
+        for (provider, configured) in configured.chain(config.possible.iter().map(|provider| (provider, false))) {
             findings.push(Finding {
+                configured,
                 name: provider.name().to_string(),
                 kind: provider.kind(),
                 isolated: provider.capabilities().isolated,
@@ -116,6 +119,13 @@ fn as_text(findings: &[Finding], default: &str, warning: Option<&str>, file: Opt
         match &finding.availability {
             Availability::Works(notes) => {
                 let _ = writeln!(out, "\n{}{named}: works, {walls}", finding.name);
+                if !finding.configured {
+                    let _ = writeln!(
+                        out,
+                        "  not configured: `[provider.{0}]` with `kind = \"{0}\"` in `stead.toml` adds it",
+                        finding.kind
+                    );
+                }
                 for note in notes {
                     let _ = writeln!(out, "  {note}");
                 }
@@ -145,7 +155,7 @@ fn as_json(findings: &[Finding], default: &str, warning: Option<&str>, file: Opt
             };
             json!({
                 "name": finding.name, "kind": finding.kind, "isolated": finding.isolated,
-                "available": available, "reason": reason, "hint": hint, "notes": notes,
+                "configured": finding.configured, "available": available, "reason": reason, "hint": hint, "notes": notes,
             })
         })
         .collect();

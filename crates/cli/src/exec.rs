@@ -4,6 +4,7 @@
 //! runs nothing twice; and once the first event is seen, the rest is asked for from there.
 
 mod input;
+mod queue;
 pub(crate) mod tape;
 mod words;
 
@@ -12,7 +13,7 @@ use crate::client::{Call, Client, ClientError, query, segment};
 use crate::failure::Failure;
 use crate::follow::{self, Reader};
 use crate::json::Fields;
-use crate::{print, session};
+use crate::{print, projects, session};
 use hyper::header;
 use input::Input;
 use serde_json::{Map, Value, json};
@@ -41,9 +42,11 @@ pub(crate) fn run(asked: &Exec) -> Result<u8, Failure> {
             Some(first)
         }
     };
-    let path = format!("/api/threads/{}/exec", segment(asked.at.thread.as_str()));
-    let run = Run { id: id.to_string(), path, body, json: asked.form.json };
-    session::run(&asked.reach, async |client| {
+    let thread = projects::thread(&asked.at, &asked.project)?;
+    let path = format!("/api/threads/{}/exec", segment(thread.as_str()));
+    let run = Run { id: id.to_string(), thread: thread.to_string(), path, body, json: asked.form.json };
+    session::run(&asked.reach, async |mut client| {
+        projects::ensure(&mut client, &thread, &asked.project).await?;
         if asked.detach { run.detach(client).await } else { run.see_through(client, flow).await }
     })
 }
@@ -78,10 +81,14 @@ enum Stage {
     Sent,
     /// The server has it.
     Known,
+    /// It waits for what is before it in its terminal.
+    Queued,
+    Started,
 }
 
 struct Run {
     id: String,
+    thread: String,
     path: String,
     body: Value,
     json: bool,
@@ -105,6 +112,8 @@ impl Run {
         let (stage, seen) = watch::channel(Stage::Sent);
         let (gone, mut is_gone) = watch::channel(false);
         let (feeder, canceller, mut teller) = (client.another(), client.another(), client.another());
+        let waiting =
+            queue::Waiting { client: client.another(), thread: self.thread.clone(), command: self.id.clone() };
         let mut tape = Tape::since(0);
         let mut told = async |told| self.told(told, &stage, &gone).await;
         let open = |tape: &Tape| self.open(tape);
@@ -117,7 +126,8 @@ impl Run {
         });
         let (cancel, asked) = watch::channel(None);
         let mut stopping = pin!(stop(canceller, &self.id, asked, seen.clone()));
-        let (mut fed, mut stopped, mut lost_input) = (false, false, None);
+        let mut explaining = pin!(waiting.explain(seen.clone()));
+        let (mut fed, mut stopped, mut explained, mut lost_input) = (false, false, false, None);
         let record = loop {
             tokio::select! {
                 biased;
@@ -138,6 +148,7 @@ impl Run {
                         lost_input = Some(failure);
                     }
                 }
+                () = &mut explaining, if !explained => explained = true,
                 result = &mut stopping, if !stopped => {
                     stopped = true;
                     match result {
@@ -168,7 +179,9 @@ impl Run {
 
     async fn told(&self, told: Told, stage: &watch::Sender<Stage>, gone: &watch::Sender<bool>) -> Result<(), Failure> {
         match told {
-            Told::Known | Told::Started => drop(stage.send_replace(Stage::Known)),
+            Told::Known => reach(stage, Stage::Known),
+            Told::Queued => reach(stage, Stage::Queued),
+            Told::Started => reach(stage, Stage::Started),
             Told::Output(stream, bytes) => {
                 let dropped = self.json || (stream == Stream::Stdout && *gone.borrow());
                 if !dropped && follow::write(stream, bytes).await? == Reader::Gone && stream == Stream::Stdout {
@@ -194,11 +207,23 @@ impl Run {
         let status = record.at("status").as_str().unwrap_or_default();
         match status {
             "failed" => tell!("stead: the command did not run: {}", error_of(record)),
+            "lost" if record.at("error").is_null() => {
+                tell!("stead: the command was lost: its instance died under it; what it wrote is kept");
+            }
             "lost" => tell!("stead: the command was lost: {}", error_of(record)),
             _ => {}
         }
         Ok(exit_code(record))
     }
+}
+
+/// It has come so far; on another connection it may be told again how it began.
+fn reach(stage: &watch::Sender<Stage>, to: Stage) {
+    stage.send_if_modified(|at| {
+        let further = to > *at;
+        *at = to.max(*at);
+        further
+    });
 }
 
 /// Cancels the command once that is asked for and the server knows it.

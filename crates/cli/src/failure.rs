@@ -2,6 +2,7 @@
 
 use crate::client::{ClientError, SseError};
 use crate::exec::tape::TapeError;
+use crate::image::BuildError;
 use crate::settings::SettingsError;
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +13,8 @@ pub(crate) enum Failure {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Client(#[from] ClientError),
+    #[error(transparent)]
+    Image(#[from] BuildError),
     #[error("can't begin")]
     Runtime(#[source] io::Error),
     #[error("can't read standard input")]
@@ -53,6 +56,7 @@ impl Failure {
         match self {
             Self::Settings(error) => error.advice(),
             Self::Client(error) => error.advice(),
+            Self::Image(error) => error.advice(),
             Self::Unfollowed { command, .. } => {
                 Some(format!("`stead logs -f {command}` follows it, `stead cancel {command}` stops it"))
             }

@@ -25,7 +25,7 @@ pub(crate) fn logs(asked: &Logs) -> Result<u8, Failure> {
             Reader::There => Ok(()),
             Reader::Gone => Err(Failure::Unread),
         },
-        Told::Known | Told::Started | Told::Ended(_) => Ok(()),
+        Told::Known | Told::Queued | Told::Started | Told::Ended(_) => Ok(()),
     };
     let result = session::run(&asked.reach, async |mut client| {
         let tape = Tape::since(asked.since);

@@ -6,15 +6,19 @@ mod print;
 mod about;
 mod args;
 mod attach;
+mod chat;
 mod client;
 mod doctor;
 mod environment;
 mod exec;
 mod failure;
 mod follow;
+mod image;
 mod json;
 mod listings;
 mod logs;
+mod memory;
+mod projects;
 mod serve;
 mod session;
 mod settings;
@@ -22,6 +26,7 @@ mod shell;
 mod table;
 mod threads;
 mod transfer;
+mod upkeep;
 
 use args::{Args, Verb};
 use clap::Parser;
@@ -78,6 +83,11 @@ fn main() -> ExitCode {
         Verb::Push(asked) => code(transfer::push(&asked)),
         Verb::Pull(asked) => code(transfer::pull(&asked)),
         Verb::EnvVars(asked) => code(environment::run(&asked)),
+        Verb::Chat(asked) => code(chat::chat(&asked)),
+        Verb::Agents(asked) => code(chat::agents(&asked)),
+        Verb::Memory(asked) => code(memory::run(&asked)),
+        Verb::Project(asked) => code(projects::run(&asked)),
+        Verb::Image(asked) => code(image::run(&asked)),
         Verb::Token(asked) => code(listings::token(&asked)),
         Verb::Sessions(asked) => code(listings::sessions(&asked)),
         Verb::Leases(asked) => code(listings::leases(&asked)),

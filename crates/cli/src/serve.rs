@@ -9,10 +9,13 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+use stead_server::agents::Agents;
 use stead_server::clock::SystemClock;
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
 use stead_server::http::{self, App, Doors, Guard};
+use stead_server::project::ProjectSettings;
 use stead_server::stead::{Parts, Stead};
 use stead_server::store::{SqliteStore, Store, StoreError};
 use stead_server::token::{TokenError, Tokens};
@@ -44,6 +47,13 @@ pub(crate) enum ServeError {
     Runtime(#[source] io::Error),
 }
 
+/// Half of the machine: shells and their stewards do as much for a command as we do, and a hand-over from one of our
+/// threads to another costs more than all that we compute for a short one.
+fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    tokio::runtime::Builder::new_multi_thread().worker_threads((cores / 2).max(1)).enable_all().build()
+}
+
 pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
     let ready = serve.ready_fd.and_then(stead_term::spawn::inherited);
     let data = settings::ground(&serve.place)?.data;
@@ -56,7 +66,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
     make_private(&data).map_err(failed)?;
     let _lock = lock(&data)?;
     stead_term::spawn::raise_open_files().map_err(ServeError::Runtime)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    let runtime = runtime().map_err(ServeError::Runtime)?;
     runtime.block_on(async {
         // Whoever starts us by the way comes over the socket: a port that another has doesn't matter then.
         let any_port = serve.ready_fd.is_some() && !chosen;
@@ -71,14 +81,26 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let (stead, recovered) = {
             let vault = Vault::at(data.join("secret.key"));
             let journal_limit = server.journal_limit;
-            Stead::start(Parts { vault, journal_limit, ..Parts::new(store, config.providers, settings) }).await?
+            let projects = ProjectSettings { root: Some(data.join("projects")), ..config.projects };
+            let (upkeep, memory, routes) = (config.upkeep, config.memory, config.routes);
+            let parts = Parts {
+                vault,
+                journal_limit,
+                projects,
+                upkeep,
+                memory,
+                routes,
+                ..Parts::new(store, config.providers, settings)
+            };
+            Stead::start(parts).await?
         };
+        let agents = Agents::start(stead.clone(), config.agents).await?;
         tracing::info!(?recovered, "started");
         let line = format!("stead is listening: http://{address}/?token={}\n", tokens.first().reveal());
         let (own, allowed) = (host_of(address), server.allowed_hosts.clone());
         let guard = Arc::new(Guard::new(tokens, &own, allowed, server.requests_per_second));
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
-        let router = http::router(App { address, stead: stead.clone(), guard, links });
+        let router = http::router(App { address, stead: stead.clone(), agents, guard, links });
         let stop = CancellationToken::new();
         tokio::spawn(wait_for_signal(stead.clone(), stop.clone())?);
         print::said(Some(line));
@@ -116,16 +138,30 @@ fn make_private(data: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(data)
 }
 
-/// One server for each data directory; held as long as it lives, let go by the kernel when it dies.
+/// How long a server that was killed may take to be gone.
+const LAST_BREATH: Duration = Duration::from_secs(2);
+
+/// One server for each data directory; held as long as it lives, let go by the kernel when it dies. That takes a moment,
+/// so whoever starts the next one right after `kill -9` waits for it here.
 fn lock(data: &Path) -> Result<OwnedFd, ServeError> {
     let failed = |source: io::Error| ServeError::Data { dir: data.to_owned(), source };
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let lock = rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600));
     let lock = lock.map_err(|error| failed(error.into()))?;
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(ServeError::Running(data.to_owned())),
-        Err(error) => Err(failed(error.into())),
+        Ok(()) => return Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        Err(error) => return Err(failed(error.into())),
+    }
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let locked = rustix::fs::flock(&lock, FlockOperation::LockExclusive).map(|()| lock);
+        let _ = tell.send(locked);
+    });
+    match told.recv_timeout(LAST_BREATH) {
+        Ok(Ok(lock)) => Ok(lock),
+        Ok(Err(error)) => Err(failed(error.into())),
+        Err(_) => Err(ServeError::Running(data.to_owned())),
     }
 }
 

@@ -8,6 +8,9 @@ use std::sync::Arc;
 use stead_server::config::{Config, ConfigError, Ground};
 use stead_server::provider::Program;
 
+// `EMBEDDED_STEWARD`: what STEAD_EMBED_STEWARD named when this was built.
+include!(concat!(env!("OUT_DIR"), "/embedded_steward.rs"));
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SettingsError {
     #[error("there is no home directory to keep data in; say where with `--data DIR`")]
@@ -60,7 +63,7 @@ pub(crate) fn server(reach: &Reach) -> Result<Server, SettingsError> {
     Ok(Server { way: Way::Socket(socket), start: Some(Arc::new(start)) })
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, SettingsError> {
     std::path::absolute(path).map_err(|source| SettingsError::NoPlace { path: path.to_owned(), source })
 }
 
@@ -94,6 +97,11 @@ pub(crate) fn ground(place: &Place) -> Result<Ground, SettingsError> {
         program: Program { path: program, call: vec!["steward".to_owned()] },
         path: path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned()),
         variables: variables(place)?,
+        home: std::env::var_os("HOME").map(PathBuf::from),
+        environment: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        steward: EMBEDDED_STEWARD,
     })
 }
 
@@ -108,15 +116,22 @@ fn variables(place: &Place) -> Result<Vec<(String, String)>, SettingsError> {
                 continue;
             }
             let pair = line.strip_prefix("export ").unwrap_or(line).split_once('=');
+            let pair = pair.map(|(name, value)| (name.trim(), value)).filter(|(name, _)| is_name(name));
             let (name, value) = pair.ok_or_else(|| SettingsError::EnvLine { file: file.clone(), number })?;
-            variables.push((name.trim().to_owned(), unquoted(value.trim()).to_owned()));
+            variables.push((name.to_owned(), unquoted(value.trim()).to_owned()));
         }
     }
     variables.extend(
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
     );
-    variables.retain(|(name, _)| name.starts_with("STEAD_"));
+    variables.retain(|(name, _)| name.starts_with("STEAD_") || stead_server::config::is_alias(name));
     Ok(variables)
+}
+
+/// Whether it can be the name of a variable: what isn't would be passed over without a word.
+fn is_name(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !text.is_empty() && text.bytes().all(plain) && !text.starts_with(|c: char| c.is_ascii_digit())
 }
 
 fn unquoted(text: &str) -> &str {

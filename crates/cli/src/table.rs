@@ -84,6 +84,30 @@ pub(crate) fn one_line(value: &Value) -> String {
     text.chars().map(shown).collect()
 }
 
+/// A number of bytes as people say it; `-` where it isn't known.
+pub(crate) fn size(bytes: &Value) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let Some(bytes) = bytes.as_u64() else { return "-".to_owned() };
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let (mut one, mut unit) = (1_u128, "B");
+    for next in UNITS {
+        if u128::from(bytes) < one * 1024 {
+            break;
+        }
+        (one, unit) = (one * 1024, next);
+    }
+    let rounded = |parts: u128| (u128::from(bytes) * parts + one / 2) / one;
+    let tenths = rounded(10);
+    if tenths < 100 { format!("{}.{} {unit}", tenths / 10, tenths % 10) } else { format!("{} {unit}", rounded(1)) }
+}
+
+/// How old something is that began at that time.
+pub(crate) fn span(time: &Value) -> String {
+    age(time).trim_end_matches(" ago").to_owned()
+}
+
 /// How long ago a time was, or how far ahead it lies.
 pub(crate) fn age(time: &Value) -> String {
     age_at(time, Timestamp::now())
@@ -129,6 +153,22 @@ mod tests {
         assert_eq!(one_line(&json!("a\x1b[2J\nb\tc\r")), r"a\u{1b}[2J\nb\tc\r");
         assert_eq!(one_line(&Value::Null), "-");
         assert_eq!(one_line(&json!(["x", 1])), r#"["x",1]"#);
+    }
+
+    #[test]
+    fn sizes_are_told_as_people_say_them() {
+        for (bytes, want) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (10_240, "10 KiB"),
+            (3_250_585, "3.1 MiB"),
+            (5 << 40, "5.0 TiB"),
+            (u64::MAX, "16777216 TiB"),
+        ] {
+            assert_eq!(size(&bytes.into()), want, "{bytes}");
+        }
+        assert_eq!(size(&Value::Null), "-");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Verbs about threads: `ls`, `show`, `pause`, `resume`, `rm`, `fork`, `move`.
 
 use crate::args::{AsJson, Fork, List, Move, Pause, Reach, Remove, Resume, Show};
-use crate::client::{Call, Client, ClientError, segment};
+use crate::client::{Call, Client, ClientError, Problem, segment};
 use crate::failure::Failure;
 use crate::json::Fields;
 use crate::table::{Table, age, one_line};
@@ -147,11 +147,24 @@ pub(crate) fn moved(asked: &Move) -> Result<u8, Failure> {
     on_lease(&asked.thread, "move", &body, &asked.form, &asked.reach)
 }
 
+/// What to do about a lease that is in use, in words of the command line.
+fn in_use(error: ClientError, deed: &str) -> ClientError {
+    let is_lease = |problem: &Problem| problem.code == "conflict" && problem.kind.as_deref() == Some("lease");
+    if let ClientError::Problem(problem) = &error
+        && is_lease(problem)
+        && deed == "pause"
+    {
+        let hint = "`-f` pauses it all the same; what runs goes on after `stead resume`";
+        return Problem { hint: Some(hint.to_owned()), ..problem.clone() }.into();
+    }
+    error
+}
+
 /// What changes the compute of a thread is answered with its lease.
 fn on_lease(thread: &ThreadId, deed: &str, body: &Value, form: &AsJson, reach: &Reach) -> Result<u8, Failure> {
     let path = format!("{}/{deed}", at(thread));
     session::run(reach, async |mut client| {
-        let lease = client.post(&path, body).await?;
+        let lease = client.post(&path, body).await.map_err(|error| in_use(error, deed))?;
         let text = if form.json {
             format!("{lease:#}\n")
         } else {

@@ -61,6 +61,20 @@ pub struct Enclosure {
     /// Open files of each process.
     #[n(15)]
     pub max_files: Option<u64>,
+    /// More directories of the host to work in.
+    #[n(16)]
+    #[cbor(default)]
+    pub more: Vec<Share>,
+}
+
+/// A directory of the host, and where it is inside; both may write to it.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Share {
+    #[cbor(n(0), with = "path")]
+    pub host: PathBuf,
+    #[cbor(n(1), with = "path")]
+    pub inside: PathBuf,
 }
 
 impl Enclosure {
@@ -83,6 +97,7 @@ impl Enclosure {
             max_processes: None,
             max_memory: None,
             max_files: None,
+            more: Vec::new(),
         }
     }
 }

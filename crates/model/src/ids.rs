@@ -118,9 +118,24 @@ id!(
     "event id"
 );
 id!(
+    /// The files of a project at one moment.
+    SnapshotId,
+    "snapshot id"
+);
+id!(
     /// What lets somebody in.
     TokenId,
     "token id"
+);
+id!(
+    /// A terminal agent in a workspace.
+    AgentId,
+    "agent session id"
+);
+id!(
+    /// One message to an agent and what came of it.
+    RunId,
+    "run id"
 );
 id!(
     /// The name under which a provider is configured.
@@ -150,7 +165,10 @@ made!(
     SessionId = "sess-",
     CommandId = "cmd-",
     EventId = "evt-",
+    SnapshotId = "snap-",
     TokenId = "tok-",
+    AgentId = "agent-",
+    RunId = "run-",
 );
 
 fn hex(entropy: Entropy) -> String {

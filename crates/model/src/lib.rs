@@ -3,6 +3,7 @@
 //! every law can be checked by a test that takes microseconds.
 
 pub mod access;
+pub mod carry;
 pub mod clock;
 pub mod command;
 pub mod cursor;
@@ -10,18 +11,27 @@ pub mod effect;
 pub mod enclosure;
 pub mod env;
 pub mod escalate;
+pub mod ferry;
 pub mod frame;
 pub mod ids;
 pub mod lease;
+pub mod lines;
+pub mod memory;
+pub mod notice;
+pub mod place;
 pub mod project;
 pub mod prompt;
 pub mod proto;
 pub mod record;
+pub mod retention;
+pub mod route;
 pub mod screen_log;
 pub mod session;
 pub mod shell;
+pub mod snapshot;
 pub mod state;
 pub mod terminal;
 pub mod thread;
+pub mod trouble;
 pub mod utf8;
 pub mod word;

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::clock::Timestamp;
-use crate::ids::{LeaseId, SessionId, TerminalId, ThreadId};
+use crate::ids::{LeaseId, ProjectId, SessionId, TerminalId, ThreadId, TokenId};
 use std::fmt;
 use std::time::Duration;
 
@@ -126,6 +126,10 @@ pub struct Session {
     pub last_active_at: Timestamp,
     /// Both present once it has ended.
     pub ended: Option<(Timestamp, CloseReason)>,
+    /// The project of its thread, whose record it is also when the thread is gone.
+    pub project: Option<ProjectId>,
+    /// Who opened it: the token's id; absent where the server did by itself, or nobody said.
+    pub opened_by: Option<TokenId>,
     /// Grows by one with each change; every write names the one it saw.
     pub version: u64,
 }
@@ -182,6 +186,8 @@ impl Session {
             started_at: now,
             last_active_at: now,
             ended: None,
+            project: None,
+            opened_by: None,
             version: 0,
         }
     }

@@ -118,6 +118,52 @@ pub struct Functions {
     pub removed: Names,
 }
 
+impl Functions {
+    /// Takes out the functions whose text holds something, and names them: only those where it is certain which line
+    /// begins which, else all.
+    fn leave_out(&mut self, holds: impl Fn(&[u8]) -> bool) -> Vec<Bytes> {
+        if !holds(&self.text) {
+            return Vec::new();
+        }
+        let Some(each) = self.each() else {
+            let removed = std::mem::take(&mut self.removed);
+            let all = std::mem::replace(self, Self { removed, ..Self::default() });
+            return all.names.into_iter().collect();
+        };
+        let (gone, kept): (Vec<_>, Vec<_>) = each.into_iter().partition(|(_, text)| holds(text));
+        let text = Bytes(kept.iter().flat_map(|(_, text)| text.iter().copied()).collect());
+        let gone: Vec<Bytes> = gone.into_iter().map(|(name, _)| name.clone()).collect();
+        self.text = text;
+        for name in &gone {
+            self.names.remove(name);
+            self.exported.remove(name);
+        }
+        gone
+    }
+
+    /// Each function with its text. A definition begins with a line that a here-document may hold as well; if every name
+    /// has one such line and no more, each is where its function begins.
+    fn each(&self) -> Option<Vec<(&Bytes, &[u8])>> {
+        let mut begins: Vec<(&Bytes, usize)> = Vec::new();
+        let mut at = 0;
+        for line in self.text.split_inclusive(|byte| *byte == b'\n') {
+            let head = line.strip_suffix(b" () \n").map(|head| head.strip_prefix(b"function ").unwrap_or(head));
+            if let Some(name) = head.and_then(|head| self.names.get(head)) {
+                begins.push((name, at));
+            }
+            at += line.len();
+        }
+        let named: BTreeSet<_> = begins.iter().map(|(name, _)| *name).collect();
+        let certain = begins.len() == self.names.len() && named.len() == begins.len();
+        if !certain || begins.first().is_none_or(|(_, first)| *first != 0) {
+            return None;
+        }
+        let ends = begins.iter().skip(1).map(|(_, at)| *at).chain([self.text.len()]);
+        let pieces = begins.iter().zip(ends).map(|((name, from), to)| Some((*name, self.text.get(*from..to)?)));
+        pieces.collect()
+    }
+}
+
 impl ShellState {
     /// The environment a child would see, as a difference: name to value, `None` where it is gone.
     pub fn env_delta(&self) -> BTreeMap<Bytes, Option<Bytes>> {

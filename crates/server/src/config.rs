@@ -14,23 +14,42 @@
 //! read_only = ["/opt/tools"]         # more of the host to see
 //! limits = { memory = "2GiB", processes = 512, cpu = 1.5, tmp = "1GiB" }
 //!
+//! [provider.containers]
+//! kind = "docker"                    # or Podman, by the same interface
+//! image = "debian:12"
+//! network = "bridge"                 # or "host", "none"
+//! socket = "/run/podman/podman.sock"
+//! read_only_root = true
+//!
 //! [server]
 //! listen = "127.0.0.1:7878"
 //! allowed_hosts = ["stead.example.com"]
+//!
+//! [projects]
+//! max_projects = 1000
 //! ```
 //!
 //! The environment stands above the file, see [`overlay`].
 
+mod agents;
+mod clouds;
+mod docker;
+mod memory;
 mod overlay;
+mod projects;
 pub mod reference;
 mod server;
 
+pub use overlay::is_alias;
 pub use server::{LogFormat, ServerConfig};
 
+use crate::agents::AgentSettings;
+use crate::memory::MemorySettings;
+use crate::project::ProjectSettings;
 use crate::provider::local::LocalConfig;
 use crate::provider::namespace::NamespaceConfig;
 use crate::provider::{Availability, Program, Provider, Providers, local, namespace};
-use crate::stead::{OnExit, Settings, Treatment};
+use crate::stead::{OnExit, Settings, Treatment, UpkeepSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,6 +57,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stead_model::enclosure::{Network, User};
 use stead_model::ids::ProviderName;
+use stead_model::route::Routes;
 use stead_term::cgroup::Limits;
 
 /// How often expired sessions are looked for.
@@ -46,6 +66,9 @@ const REAP_EVERY: Duration = Duration::from_secs(30);
 /// The names of the providers that are there without being configured.
 const NAMESPACE: &str = "namespace";
 const LOCAL: &str = "local";
+
+/// The kind that is tried where it isn't configured, see [`Config::possible`].
+const DOCKER: &str = "docker";
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -61,6 +84,15 @@ struct Written {
     default_provider: Option<String>,
     #[serde(default)]
     server: server::Written,
+    #[serde(default)]
+    agents: agents::Written,
+    #[serde(default)]
+    agent: toml::Table,
+    #[serde(default)]
+    projects: projects::Written,
+    #[serde(default)]
+    memory: memory::Written,
+    routes: Option<BTreeMap<String, serde_json::Value>>,
     #[serde(default)]
     provider: BTreeMap<String, WrittenProvider>,
 }
@@ -78,6 +110,15 @@ struct WrittenProvider {
     network: Option<String>,
     user: Option<String>,
     read_only: Option<Vec<PathBuf>>,
+    socket: Option<String>,
+    read_only_root: Option<bool>,
+    api_key_variable: Option<String>,
+    api_url: Option<String>,
+    domain: Option<String>,
+    target: Option<String>,
+    region: Option<String>,
+    timeout_s: Option<u64>,
+    can_pause: Option<bool>,
     #[serde(default)]
     limits: WrittenLimits,
 }
@@ -107,6 +148,12 @@ pub struct Ground {
     pub path: String,
     /// Variables that may be settings.
     pub variables: Vec<(String, String)>,
+    /// Whose credentials agents may be given.
+    pub home: Option<PathBuf>,
+    /// Variables that agents may name as their credentials.
+    pub environment: BTreeMap<String, String>,
+    /// The static steward that is built into this program, if one is.
+    pub steward: Option<&'static [u8]>,
 }
 
 /// A configuration that can be used.
@@ -115,8 +162,17 @@ pub struct Config {
     pub providers: Providers,
     pub treatments: BTreeMap<ProviderName, Treatment>,
     pub server: ServerConfig,
+    pub agents: AgentSettings,
+    pub projects: ProjectSettings,
+    pub upkeep: UpkeepSettings,
+    pub memory: MemorySettings,
+    pub routes: Arc<Routes>,
     /// Absent: the best that works, see [`Self::settings`].
     pub default_provider: Option<ProviderName>,
+    /// What could be configured and isn't: for whoever asks what this machine can.
+    pub possible: Vec<Arc<dyn Provider>>,
+    /// Where the engines of providers that are containers listen; one that isn't configured is `docker`.
+    pub engines: BTreeMap<ProviderName, Vec<PathBuf>>,
     /// `local`, which is there whatever the file says about it.
     fallback: ProviderName,
 }
@@ -124,7 +180,7 @@ pub struct Config {
 impl Config {
     /// Reads a configuration; without a file there are `namespace` and `local` as they come.
     pub fn load(file: Option<&Path>, ground: &Ground) -> Result<Self, ConfigError> {
-        let Some(file) = file else { return Self::parse("", "no file", ground) };
+        let Some(file) = file else { return Self::parse("", "the environment", ground) };
         let shown = file.display().to_string();
         match std::fs::read_to_string(file) {
             Ok(text) => Self::parse(&text, &shown, ground),
@@ -143,16 +199,39 @@ impl Config {
         overlay::lay(&mut table, &ground.variables)?;
         let mut written: Written = table.try_into().map_err(unreadable)?;
         let server = std::mem::take(&mut written.server).read(file)?;
+        let agents = std::mem::take(&mut written.agents).read(file, &written.agent, ground)?;
+        let programs = agents.installations();
+        let (projects, upkeep) = std::mem::take(&mut written.projects).read(file)?;
+        let memory = std::mem::take(&mut written.memory).read(file)?;
+        let routes = Arc::new(memory::routes(written.routes.take(), file)?);
         for kind in [NAMESPACE, LOCAL] {
             written.provider.entry(kind.to_owned()).or_insert_with(|| WrittenProvider::plain(kind));
         }
         let mut providers: Vec<Arc<dyn Provider>> = Vec::new();
-        let mut treatments = BTreeMap::new();
+        let (mut treatments, mut engines) = (BTreeMap::new(), BTreeMap::new());
         for (name, provider) in written.provider {
             let at = At { file, provider: &name };
             let id = ProviderName::parse(&name).map_err(|error| at.wrong("", &error.to_string()))?;
+            if provider.kind == DOCKER {
+                engines.insert(id.clone(), provider.sockets(&at, ground)?);
+            }
             treatments.insert(id.clone(), provider.treatment(&at)?);
-            providers.push(provider.build(&at, id, ground)?);
+            providers.push(provider.build(&at, id, ground, &programs)?);
+        }
+        let mut possible: Vec<Arc<dyn Provider>> = Vec::new();
+        if engines.is_empty() {
+            let at = At { file, provider: DOCKER };
+            let id = ProviderName::parse(DOCKER).map_err(|error| at.wrong("", &error.to_string()))?;
+            let plain = WrittenProvider::plain(DOCKER);
+            engines.insert(id.clone(), plain.sockets(&at, ground)?);
+            possible.push(plain.build(&at, id, ground, &programs)?);
+        }
+        for (kind, _) in clouds::CLOUDS {
+            if !providers.iter().any(|provider| provider.kind() == kind) {
+                let at = At { file, provider: kind };
+                let id = ProviderName::parse(kind).map_err(|error| at.wrong("", &error.to_string()))?;
+                possible.push(WrittenProvider::plain(kind).build(&at, id, ground, &programs)?);
+            }
         }
         let default_provider = match written.default_provider {
             Some(name) => {
@@ -170,7 +249,20 @@ impl Config {
         };
         let fallback = At { file, provider: LOCAL };
         let fallback = ProviderName::parse(LOCAL).map_err(|error| fallback.wrong("", &error.to_string()))?;
-        Ok(Self { providers: Providers::new(providers), treatments, server, default_provider, fallback })
+        Ok(Self {
+            providers: Providers::new(providers),
+            treatments,
+            server,
+            agents,
+            projects,
+            upkeep,
+            memory,
+            routes,
+            default_provider,
+            possible,
+            engines,
+            fallback,
+        })
     }
 
     /// Settles which provider a thread gets that names none: the configured one, else `namespace` where it works. Only
@@ -225,6 +317,15 @@ impl WrittenProvider {
             network: None,
             user: None,
             read_only: None,
+            socket: None,
+            read_only_root: None,
+            api_key_variable: None,
+            api_url: None,
+            domain: None,
+            target: None,
+            region: None,
+            timeout_s: None,
+            can_pause: None,
             limits: WrittenLimits::default(),
         }
     }
@@ -241,12 +342,41 @@ impl WrittenProvider {
         Ok(Treatment { on_exit, init_commands: self.init_commands.clone() })
     }
 
-    fn build(self, at: &At<'_>, name: ProviderName, ground: &Ground) -> Result<Arc<dyn Provider>, ConfigError> {
-        let images = [("image", self.image.is_some()), ("template", self.template.is_some())];
-        if let Some((key, _)) = images.into_iter().find(|(_, given)| *given) {
-            return Err(at.wrong(key, &format!("a provider of kind `{}` has no images", self.kind)));
-        }
+    fn build(
+        self,
+        at: &At<'_>,
+        name: ProviderName,
+        ground: &Ground,
+        programs: &[PathBuf],
+    ) -> Result<Arc<dyn Provider>, ConfigError> {
         let limits = self.limits.read(at)?;
+        if let Some(cloud) = clouds::CLOUDS.into_iter().find(|(kind, _)| *kind == self.kind) {
+            return Ok(Arc::new(self.cloud(at, name, ground, cloud)?));
+        }
+        let of_clouds = [
+            ("api_key_variable", self.api_key_variable.is_some()),
+            ("api_url", self.api_url.is_some()),
+            ("domain", self.domain.is_some()),
+            ("target", self.target.is_some()),
+            ("region", self.region.is_some()),
+            ("timeout_s", self.timeout_s.is_some()),
+            ("can_pause", self.can_pause.is_some()),
+        ];
+        if let Some((key, _)) = of_clouds.into_iter().find(|(_, given)| *given) {
+            return Err(at.wrong(key, &format!("a provider of kind `{}` is on this machine", self.kind)));
+        }
+        if self.kind == DOCKER {
+            return Ok(Arc::new(self.docker(at, name, ground, limits)?));
+        }
+        let of_containers = [
+            ("image", self.image.is_some()),
+            ("template", self.template.is_some()),
+            ("socket", self.socket.is_some()),
+            ("read_only_root", self.read_only_root.is_some()),
+        ];
+        if let Some((key, _)) = of_containers.into_iter().find(|(_, given)| *given) {
+            return Err(at.wrong(key, &format!("a provider of kind `{}` has no images and no engine", self.kind)));
+        }
         let data = ground.data.join("providers").join(name.as_str());
         let workspaces = ground.data.join("workspaces");
         match self.kind.as_str() {
@@ -292,14 +422,23 @@ impl WrittenProvider {
                     }
                     config.read_only.push(path);
                 }
+                // What is seen anyway, or can't be shown, is left out where the enclosure is made.
+                config.read_only.extend(programs.iter().cloned());
                 Ok(Arc::new(namespace::provider(config)))
             }
-            other => Err(at.wrong("kind", &format!("`{other}` is none of `namespace`, `local`"))),
+            other => Err(at.wrong(
+                "kind",
+                &format!("`{other}` is none of `namespace`, `local`, `docker`, `e2b`, `daytona`, `agentbay`"),
+            )),
         }
     }
 }
 
 impl WrittenLimits {
+    fn is_empty(&self) -> bool {
+        self.memory.is_none() && self.processes.is_none() && self.cpu.is_none() && self.tmp.is_none()
+    }
+
     fn read(&self, at: &At<'_>) -> Result<Limits, ConfigError> {
         let memory = self.memory.as_ref().map(|memory| memory.read(at, "limits.memory")).transpose()?;
         if self.processes == Some(0) {
@@ -330,7 +469,7 @@ impl Size {
     }
 }
 
-fn read_size(text: &str) -> Option<u64> {
+pub(crate) fn read_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit: u64 = match text.get(digits.len()..)? {
         "" | "B" => 1,
@@ -365,7 +504,15 @@ mod tests {
 
     fn ground() -> Ground {
         let program = Program { path: PathBuf::from("/bin/true"), call: Vec::new() };
-        Ground { data: PathBuf::from("/nonexistent"), program, path: "/bin".to_owned(), variables: Vec::new() }
+        Ground {
+            data: PathBuf::from("/nonexistent"),
+            program,
+            path: "/bin".to_owned(),
+            variables: Vec::new(),
+            home: None,
+            environment: BTreeMap::new(),
+            steward: None,
+        }
     }
 
     fn names(config: &Config) -> Vec<(String, &'static str)> {
@@ -392,13 +539,55 @@ mod tests {
         assert_eq!(config.default_provider.unwrap().as_str(), "big");
     }
 
+    #[test]
+    fn an_engine_is_looked_for_where_it_is_said_to_be() {
+        let sockets = |text: &str, environment: &[(&str, &str)]| {
+            let pairs = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let ground = Ground { environment: pairs.collect(), ..ground() };
+            let config = Config::parse(text, "stead.toml", &ground).unwrap();
+            let shown = |paths: &Vec<PathBuf>| paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+            config.engines.iter().map(|(name, paths)| (name.to_string(), shown(paths))).collect::<Vec<_>>()
+        };
+        let of = |name: &str, paths: &[&str]| {
+            vec![(name.to_owned(), paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>())]
+        };
+        let usual = ["/var/run/docker.sock", "/run/podman/podman.sock"];
+        assert_eq!(sockets("", &[]), of("docker", &usual));
+        let own = [usual[0], usual[1], "/run/user/7/podman/podman.sock"];
+        assert_eq!(sockets("", &[("XDG_RUNTIME_DIR", "/run/user/7")]), of("docker", &own));
+        assert_eq!(sockets("", &[("DOCKER_HOST", "unix:///s")]), of("docker", &["/s"]));
+        assert_eq!(sockets("", &[("DOCKER_HOST", "tcp://h:1")]), of("docker", &usual), "not a socket");
+        let written = "[provider.pod]\nkind = 'docker'\nsocket = 'unix:///p'";
+        assert_eq!(sockets(written, &[("DOCKER_HOST", "unix:///s")]), of("pod", &["/p"]));
+    }
+
     /// Each with the key that the message must name.
     #[test]
     fn what_is_unknown_wrong_or_unenforceable_is_refused_with_its_key() {
         let cases = [
             ("colour = 1", "colour"),
             ("default_provider = 'nobody'", "default_provider"),
-            ("[provider.a]\nkind = 'docker'", "provider.a.kind"),
+            ("[provider.a]\nkind = 'dokcer'", "provider.a.kind"),
+            ("[provider.a]\nkind = 'docker'\ntemplate = 'x'", "provider.a.template"),
+            ("[provider.a]\nkind = 'docker'\nread_only = ['/opt']", "provider.a.read_only"),
+            ("[provider.a]\nkind = 'docker'\nnetwork = 'wifi'", "provider.a.network"),
+            ("[provider.a]\nkind = 'docker'\nsocket = 'tcp://h:1'", "provider.a.socket"),
+            ("[provider.a]\nkind = 'docker'\nuser = 'root'", "provider.a.user"),
+            ("[provider.a]\nkind = 'docker'\nimage = ''", "provider.a.image"),
+            ("[provider.a]\nkind = 'docker'\nmount_path = 'w'", "provider.a.mount_path"),
+            ("[provider.a]\nkind = 'docker'\nlimits = { tmp = 0 }", "provider.a.limits.tmp"),
+            ("[provider.a]\nkind = 'local'\nsocket = '/x'", "provider.a.socket"),
+            ("[provider.a]\nkind = 'namespace'\nread_only_root = true", "provider.a.read_only_root"),
+            ("[provider.a]\nkind = 'e2b'\nuser = 'u:1:1'", "provider.a.user"),
+            ("[provider.a]\nkind = 'e2b'\nlimits = { memory = 1 }", "provider.a.limits"),
+            ("[provider.a]\nkind = 'e2b'\ntarget = 'eu'", "provider.a.target"),
+            ("[provider.a]\nkind = 'e2b'\nnetwork = 'wifi'", "provider.a.network"),
+            ("[provider.a]\nkind = 'e2b'\napi_url = 'here'", "provider.a.api_url"),
+            ("[provider.a]\nkind = 'daytona'\ntimeout_s = 5", "provider.a.timeout_s"),
+            ("[provider.a]\nkind = 'daytona'\ndomain = 'x'", "provider.a.domain"),
+            ("[provider.a]\nkind = 'agentbay'\nnetwork = 'none'", "provider.a.network"),
+            ("[provider.a]\nkind = 'agentbay'\nimage = 'a'\ntemplate = 'b'", "provider.a.image"),
+            ("[provider.a]\nkind = 'local'\napi_url = 'x'", "provider.a.api_url"),
             ("[provider.a]\nkind = 'local'\nimage = 'x'", "provider.a.image"),
             ("[provider.a]\nkind = 'local'\ntemplate = 'x'", "provider.a.template"),
             ("[provider.a]\nkind = 'local'\nnetwork = 'none'", "provider.a.network"),
@@ -424,6 +613,31 @@ mod tests {
             ("[server]\nbody_timeout_s = 100000", "server.body_timeout_s"),
             ("[server]\nlog_format = 'xml'", "server.log_format"),
             ("[server]\ncolour = 'red'", "colour"),
+            ("[agents]\nallowed_roots = ['code']", "agents.allowed_roots"),
+            ("[agents]\nidle_timeout_s = 0", "agents.idle_timeout_s"),
+            ("[agents]\ncolour = 1", "colour"),
+            ("[agent.toy]\ncommand = ['toy']\ntransport = 'tcp'", "agent.toy"),
+            ("[agent.codex]\ncolour = 1", "agent.codex"),
+            ("[projects]\nmax_projects = 0", "projects.max_projects"),
+            ("[projects]\nmax_projects = 10000000", "projects.max_projects"),
+            ("[projects]\nstop_on_disconnect = 'maybe'", "stop_on_disconnect"),
+            ("[projects]\ncolour = 'red'", "colour"),
+            ("[projects]\ncleanup_after_days = 0", "projects.cleanup_after_days"),
+            ("[projects]\ncleanup_warning_days = 40000", "projects.cleanup_warning_days"),
+            ("[projects]\ncleanup_warning_days = 30", "projects.cleanup_warning_days"),
+            ("[projects]\ncleanup_check_interval_s = 0", "projects.cleanup_check_interval_s"),
+            ("[projects]\ntrash_hours = 0", "projects.trash_hours"),
+            ("[projects]\nsnapshot_ttl_days = 0", "projects.snapshot_ttl_days"),
+            ("[projects]\nwebhook_url = 'https://h/x'", "projects.webhook_secret"),
+            ("[projects]\nwebhook_secret = 'x'", "projects.webhook_url"),
+            ("[projects]\nwebhook_url = 'ftp://h/x'\nwebhook_secret = 'x'", "projects.webhook_url"),
+            ("[memory]\nsnapshot_interval_s = 0", "memory.snapshot_interval_s"),
+            ("[memory]\nhot_limit = '3 apples'", "memory.hot_limit"),
+            ("[memory]\nvalue_limit = '1GiB'", "memory.value_limit"),
+            ("[memory]\ncolour = 'red'", "colour"),
+            ("[routes]\n'/m/' = 'disk'", "routes.\"/m/\""),
+            ("[routes]\nm = 'store'", "routes.\"m\""),
+            ("[routes]\n'/m' = { type = 'filesystem', root = '../x' }", "routes.\"/m\""),
         ];
         for (text, key) in cases {
             let error = Config::parse(text, "stead.toml", &ground()).expect_err(text).to_string();
@@ -435,7 +649,11 @@ mod tests {
     fn the_examples_are_configurations_and_say_what_holds_without_them() {
         let bare = Config::load(None, &ground()).unwrap();
         let same = |other: &Config| {
-            let of = |config: &Config| (names(config), config.treatments.clone(), format!("{:?}", config.server));
+            let of = |config: &Config| {
+                let settings = format!("{:?} {:?} {:?}", config.server, config.projects, config.upkeep);
+                let settings = format!("{settings} {:?} {:?}", config.memory, config.routes);
+                (names(config), config.treatments.clone(), settings)
+            };
             let said = |config: &Config| ServerConfig { listen_chosen: false, ..config.server.clone() };
             let other = Config { server: said(other), providers: other.providers.clone(), ..clone_of(other) };
             assert_eq!(of(&other), of(&bare));
@@ -444,10 +662,27 @@ mod tests {
         let written = reference::as_variables();
         let settings = written.lines().filter_map(|line| line.strip_prefix("# STEAD_")?.split_once('='));
         // Those whose default is to be absent are given as examples only.
-        let absent = ["DEFAULT_PROVIDER", "MEMORY", "PROCESSES", "CPU"];
+        let absent = ["DEFAULT_PROVIDER", "MEMORY", "PROCESSES", "CPU", "TTL_DAYS", "WEBHOOK_URL", "WEBHOOK_SECRET"];
         let given = settings.filter(|(name, _)| !absent.iter().any(|absent| name.ends_with(absent)));
-        let variables = given.map(|(name, value)| (format!("STEAD_{name}"), value.to_owned())).collect();
+        let given: Vec<_> = given.map(|(name, value)| (format!("STEAD_{name}"), value.to_owned())).collect();
+        let (routes, mut variables): (Vec<_>, Vec<_>) = given.into_iter().partition(|(name, _)| name == "STEAD_ROUTES");
+        variables.extend(routes.first().cloned());
         same(&Config::load(None, &Ground { variables, ..ground() }).unwrap());
+        // The recommended table and two others, the same in both files.
+        let toml = reference::as_toml();
+        let blocks = toml.split("\n#\n").filter(|block| block.contains("\n#   \"/"));
+        let others = blocks.map(|block| {
+            let lines = block.lines().filter_map(|line| line.strip_prefix("#   ").filter(|line| line.starts_with('"')));
+            format!("[routes]\n{}", lines.collect::<Vec<_>>().join("\n"))
+        });
+        let others: Vec<_> =
+            others.map(|text| Config::parse(&text, "stead.example.toml", &ground()).unwrap().routes).collect();
+        let read = |variable: &(String, String)| {
+            Config::load(None, &Ground { variables: vec![variable.clone()], ..ground() }).unwrap().routes
+        };
+        assert_eq!(routes.iter().skip(1).map(read).collect::<Vec<_>>(), others);
+        assert_eq!(others.len(), 2);
+        assert!(!written.contains("# \"/") && !written.contains("#   \"/"), "{written}");
     }
 
     fn clone_of(config: &Config) -> Config {
@@ -455,7 +690,14 @@ mod tests {
             providers: config.providers.clone(),
             treatments: config.treatments.clone(),
             server: config.server.clone(),
+            agents: config.agents.clone(),
+            projects: config.projects.clone(),
+            upkeep: config.upkeep.clone(),
+            memory: config.memory,
+            routes: Arc::clone(&config.routes),
             default_provider: config.default_provider.clone(),
+            possible: config.possible.clone(),
+            engines: config.engines.clone(),
             fallback: config.fallback.clone(),
         }
     }
@@ -463,7 +705,15 @@ mod tests {
     /// A setting that is read and not in the reference would be one that nobody finds.
     #[test]
     fn every_setting_that_is_read_is_in_the_reference() {
-        let texts = [include_str!("config.rs"), include_str!("config/server.rs")];
+        let texts = [
+            include_str!("config.rs"),
+            include_str!("config/docker.rs"),
+            include_str!("config/clouds.rs"),
+            include_str!("config/server.rs"),
+            include_str!("config/agents.rs"),
+            include_str!("config/projects.rs"),
+            include_str!("config/memory.rs"),
+        ];
         let text: String = texts.iter().filter_map(|text| text.split("#[cfg(test)]").next()).collect();
         let mut keys = Vec::new();
         for block in text.split("#[serde(deny_unknown_fields)]").skip(1) {
@@ -474,7 +724,9 @@ mod tests {
             );
         }
         keys.retain(|key| {
-            !key.starts_with("//") && !["provider", "server", "limits", "image", "template"].contains(&key.as_str())
+            !key.starts_with("//")
+                && !["provider", "server", "projects", "memory", "routes", "agents", "agent", "limits", "template"]
+                    .contains(&key.as_str())
         });
         assert!(keys.len() > 15, "{keys:?}");
         let reference = reference::as_toml();

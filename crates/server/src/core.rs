@@ -27,8 +27,12 @@ pub(crate) struct Core {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("no provider `{0}` is configured")]
-pub struct UnknownProvider(pub ProviderName);
+#[error("no provider `{name}` is configured")]
+pub struct UnknownProvider {
+    pub name: ProviderName,
+    /// Those that are.
+    pub configured: Vec<ProviderName>,
+}
 
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
@@ -40,7 +44,10 @@ impl Core {
     }
 
     pub(crate) fn provider(&self, name: &ProviderName) -> Result<&Arc<dyn Provider>, UnknownProvider> {
-        self.providers.get(name).ok_or_else(|| UnknownProvider(name.clone()))
+        self.providers.get(name).ok_or_else(|| {
+            let configured = self.providers.iter().map(|provider| provider.name().clone()).collect();
+            UnknownProvider { name: name.clone(), configured }
+        })
     }
 
     /// Does work that must be finished even if whoever asked for it goes away in the middle.

@@ -8,6 +8,7 @@ use crate::store::StoreError;
 use crate::vault::VaultError;
 use std::sync::Arc;
 use stead_model::env::EnvError;
+use stead_model::ids::ProjectId;
 use stead_model::proto::{Fault, FaultCode};
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -22,6 +23,8 @@ pub enum Error {
     Invalid(String),
     #[error("terminal `{0}` is busy with a command")]
     TerminalBusy(String),
+    #[error("agent session `{0}` is busy with another message")]
+    SessionInUse(String),
     #[error(transparent)]
     Lease(#[from] LeaseError),
     #[error(transparent)]
@@ -41,6 +44,8 @@ pub enum Error {
     #[error("{0}")]
     NoSpace(String),
     #[error("{0}")]
+    Limit(String),
+    #[error("{0}")]
     Forbidden(String),
     #[error("{0}")]
     Unsupported(String),
@@ -50,6 +55,12 @@ pub enum Error {
     Env(#[from] EnvError),
     #[error(transparent)]
     Vault(#[from] VaultError),
+    #[error("project `{0}` is in the trash")]
+    Trashed(ProjectId),
+    #[error("{0}")]
+    Gone(String),
+    #[error("the files of this project are being moved or exchanged; try again")]
+    Moving,
     #[error("the server is stopping")]
     Stopping,
 }
@@ -60,11 +71,13 @@ impl Error {
         match self {
             Self::NotFound { .. } | Self::Lease(LeaseError::NotFound(_)) => "not_found",
             Self::AlreadyExists { .. } => "already_exists",
-            Self::Conflict(_) | Self::Lease(LeaseError::InUse { .. }) => "conflict",
+            Self::Conflict(_) | Self::Trashed(_) | Self::Lease(LeaseError::InUse { .. }) => "conflict",
+            Self::Gone(_) => "gone",
             Self::Invalid(_)
             | Self::Lease(LeaseError::UnknownProvider(_))
             | Self::Env(EnvError::Nul(_) | EnvError::Twice(_)) => "invalid_request",
             Self::TerminalBusy(_) => "terminal_busy",
+            Self::SessionInUse(_) => "session_in_use",
             Self::Lease(LeaseError::Paused(_)) => "paused",
             Self::Lease(LeaseError::Illegal(_)) => "illegal_transition",
             Self::Lease(LeaseError::Provider(error)) => match error.trouble {
@@ -92,20 +105,25 @@ impl Error {
                 StoreError::AlreadyExists { .. } => "already_exists",
                 StoreError::Conflict { .. } => "conflict",
                 StoreError::NoSpace => "no_space",
+                StoreError::Limit { .. } => "limit_reached",
                 StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Database(_) => "unavailable",
             },
             Self::Path { .. } => "invalid_path",
             Self::PreconditionFailed(_) => "precondition_failed",
             Self::NoSpace(_) => "no_space",
+            Self::Limit(_) => "limit_reached",
             Self::Forbidden(_) => "forbidden",
             Self::Unsupported(_) => "unsupported",
             Self::Env(EnvError::Name(_) | EnvError::Own(_)) => "invalid_env_name",
             Self::TooLarge(_) | Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => {
                 "too_large"
             }
-            Self::Broken(_) | Self::Io(_) | Self::Vault(_) | Self::Stopping | Self::Lease(LeaseError::Stopping) => {
-                "unavailable"
-            }
+            Self::Broken(_)
+            | Self::Io(_)
+            | Self::Vault(_)
+            | Self::Moving
+            | Self::Stopping
+            | Self::Lease(LeaseError::Stopping) => "unavailable",
         }
     }
 }
@@ -121,6 +139,7 @@ impl Error {
             | Self::AlreadyExists { .. }
             | Self::Conflict(_)
             | Self::TerminalBusy(_)
+            | Self::SessionInUse(_)
             | Self::Lease(_)
             | Self::InitFailed { .. }
             | Self::Store(_)
@@ -128,11 +147,15 @@ impl Error {
             | Self::PreconditionFailed(_)
             | Self::TooLarge(_)
             | Self::NoSpace(_)
+            | Self::Limit(_)
             | Self::Forbidden(_)
             | Self::Unsupported(_)
             | Self::Io(_)
             | Self::Env(_)
             | Self::Vault(_)
+            | Self::Trashed(_)
+            | Self::Gone(_)
+            | Self::Moving
             | Self::Stopping) => other,
         }
     }
@@ -144,6 +167,7 @@ impl From<StoreError> for Error {
             StoreError::NotFound { kind, id } => Self::NotFound { kind, id },
             StoreError::AlreadyExists { kind, id } => Self::AlreadyExists { kind, id },
             other @ (StoreError::Conflict { .. }
+            | StoreError::Limit { .. }
             | StoreError::Corrupt { .. }
             | StoreError::Schema { .. }
             | StoreError::NoSpace

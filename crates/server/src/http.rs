@@ -2,18 +2,21 @@
 //! and nothing lasts longer than its request: what a handler begins is finished by the layers, whoever hangs up.
 
 mod access;
+mod agents;
 mod body;
 mod commands;
 mod describe;
 mod exec;
 mod files;
 mod guard;
+mod held;
 mod leases;
 mod leftover;
 mod listen;
 mod lists;
 mod pages;
 mod problem;
+mod projects;
 mod pty;
 mod sse;
 mod status;
@@ -29,6 +32,7 @@ pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;
 pub(crate) use view::status_name;
 
+use crate::agents::Agents;
 use crate::files::LinkKey;
 use crate::stead::Stead;
 use axum::Router;
@@ -43,6 +47,7 @@ pub struct App {
     /// Where it listens.
     pub address: std::net::SocketAddr,
     pub stead: Stead,
+    pub agents: Agents,
     pub guard: Arc<Guard>,
     /// Signs links to files.
     pub links: Arc<LinkKey>,
@@ -51,6 +56,12 @@ pub struct App {
 impl FromRef<App> for Stead {
     fn from_ref(app: &App) -> Self {
         app.stead.clone()
+    }
+}
+
+impl FromRef<App> for Agents {
+    fn from_ref(app: &App) -> Self {
+        app.agents.clone()
     }
 }
 
@@ -65,11 +76,13 @@ impl FromRef<App> for Stead {
     modifiers(&Schemes),
     security(("bearer" = []), ("cookie" = [])),
     tags(
+        (name = "projects", description = "Named workspaces that threads share, and how long they are kept"),
         (name = "threads", description = "Conversations and what belongs to them"),
         (name = "terminals", description = "Durable shell state"),
         (name = "commands", description = "Running things, and what became of them"),
         (name = "files", description = "Files of a sandbox, also while its instance sleeps or is gone"),
         (name = "leases", description = "Compute: leases, instances, providers"),
+        (name = "agents", description = "Terminal agents as durable sessions"),
         (name = "server", description = "The server itself"),
     )
 )]
@@ -77,6 +90,7 @@ struct Description;
 
 fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::with_openapi(Description::openapi())
+        .merge(projects::routes())
         .merge(threads::routes())
         .merge(terminals::routes())
         .merge(exec::routes())
@@ -86,6 +100,7 @@ fn routes() -> OpenApiRouter<App> {
         .merge(lists::routes())
         .merge(pty::routes())
         .merge(tokens::routes())
+        .merge(agents::routes())
         .merge(status::routes())
 }
 

@@ -34,7 +34,7 @@ pub enum LeaseError {
     NotFound(LeaseId),
     #[error("lease `{0}` is paused; resume it first")]
     Paused(LeaseId),
-    #[error("lease `{lease}` is in use by {by}; force it if that is meant")]
+    #[error("lease `{lease}` is in use by {by}")]
     InUse { lease: LeaseId, by: String },
     #[error(transparent)]
     Illegal(#[from] IllegalTransition),

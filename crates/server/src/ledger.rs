@@ -5,6 +5,7 @@ use crate::core::Core;
 use std::sync::Arc;
 use std::time::Duration;
 use stead_model::command::{Command, replaces};
+use stead_model::ids::CommandId;
 use tokio::sync::{mpsc, oneshot};
 
 /// Rows that may wait; a store that can't keep up makes commands wait for it, not memory grow.
@@ -14,6 +15,8 @@ const LINGER: Duration = Duration::from_millis(2);
 
 enum Entry {
     Row(Box<Command>),
+    /// It was turned away, and is as if it had never been asked for.
+    Back(CommandId),
     /// Answered when everything before it is written.
     Flush(oneshot::Sender<()>),
 }
@@ -41,6 +44,12 @@ impl Ledger {
         let _ = self.entries.send(Entry::Row(Box::new(command))).await;
     }
 
+    /// Takes a command back that was noted and turned away; its id is free when this returns.
+    pub(crate) async fn take_back(&self, id: &CommandId) {
+        let _ = self.entries.send(Entry::Back(id.clone())).await;
+        self.flush().await;
+    }
+
     pub(crate) async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.entries.send(Entry::Flush(done)).await.is_ok() {
@@ -65,7 +74,7 @@ async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>) {
     while inbox.recv_many(&mut entries, BATCH).await > 0 {
         gather(&mut inbox, &mut entries).await;
         let mut rows: Vec<Command> = Vec::new();
-        let mut waiting = Vec::new();
+        let (mut waiting, mut back) = (Vec::new(), Vec::new());
         for entry in entries.drain(..) {
             match entry {
                 // Of one command the last word counts, as it would in the store.
@@ -74,7 +83,17 @@ async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>) {
                     Some(_) => {}
                     None => rows.push(*row),
                 },
+                Entry::Back(id) => {
+                    rows.retain(|row| row.id != id);
+                    back.push(id);
+                }
                 Entry::Flush(done) => waiting.push(done),
+            }
+        }
+        for id in back {
+            if let Err(error) = core.store.take_back_command(&id).await {
+                // It stays as it is known, and whoever looks for its end finds that it never came to its shell.
+                tracing::error!(%error, command = %id, "a command that was turned away could not be taken back");
             }
         }
         if !rows.is_empty()

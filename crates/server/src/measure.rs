@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use stead_model::clock::Timestamp;
 use stead_model::ids::ProviderName;
@@ -38,7 +39,7 @@ pub(crate) struct Measure {
 struct Present {
     queue: Gauge,
     shells: Gauge,
-    journal: Gauge,
+    journal: Gauge<f64, AtomicU64>,
 }
 
 /// What is there at a moment.
@@ -47,7 +48,8 @@ pub(crate) struct Counts {
     /// Commands that wait for another to end.
     pub(crate) queued: u64,
     pub(crate) shells: u64,
-    pub(crate) journal_bytes: u64,
+    /// Absent where it could not be measured.
+    pub(crate) journal_bytes: Option<u64>,
 }
 
 impl Default for Measure {
@@ -136,7 +138,9 @@ impl Measure {
         let set = |gauge: &Gauge, value: u64| gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
         set(&self.now.queue, counts.queued);
         set(&self.now.shells, counts.shells);
-        set(&self.now.journal, counts.journal_bytes);
+        // What isn't known is no number; 0 would be one.
+        #[expect(clippy::cast_precision_loss, reason = "exact to eight petabytes")]
+        self.now.journal.set(counts.journal_bytes.map_or(f64::NAN, |bytes| bytes as f64));
         let mut text = String::new();
         // Writing to a string can't fail.
         let _ = encode(&mut text, &self.registry);
@@ -173,7 +177,7 @@ mod tests {
         measure.ended(Status::TimedOut, false, Duration::from_millis(3));
         measure.answered("GET", "/api/version", 200);
         let held = OneOf::among(&measure.sse_clients);
-        let text = measure.write(Counts { queued: 2, shells: 3, journal_bytes: 5 });
+        let text = measure.write(Counts { queued: 2, shells: 3, journal_bytes: Some(5) });
         for line in [
             "stead_sessions_opened_total 1",
             "stead_instance_creations_total{provider=\"box\",outcome=\"failed\"} 1",
@@ -182,13 +186,14 @@ mod tests {
             "stead_exec_latency_seconds_count 1",
             "stead_queue_depth 2",
             "stead_live_shells 3",
-            "stead_journal_bytes 5",
+            "stead_journal_bytes 5.0",
             "stead_sse_clients 1",
             "stead_http_requests_total{method=\"GET\",route=\"/api/version\",status=\"200\"} 1",
         ] {
             assert!(text.lines().any(|known| known == line), "no `{line}` in\n{text}");
         }
         drop(held);
-        assert!(measure.write(Counts::default()).contains("stead_sse_clients 0\n"));
+        let later = measure.write(Counts::default());
+        assert!(later.contains("stead_sse_clients 0\n") && later.contains("stead_journal_bytes NaN\n"), "{later}");
     }
 }

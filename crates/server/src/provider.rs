@@ -4,7 +4,9 @@
 //! What a provider says is a claim. Errors say whether the call can have done something: after one that can, the lease
 //! driver looks before it believes either way.
 
+pub mod docker;
 pub mod fake;
+pub mod far;
 pub mod local;
 mod machine;
 pub mod namespace;
@@ -15,6 +17,7 @@ mod place;
 pub use machine::Program;
 pub use on_machine::OnMachine;
 pub use one_shot::ProcessShot;
+pub use stead_model::trouble::{Effect, Trouble};
 
 use crate::runtime::{Opening, Runtime};
 use async_trait::async_trait;
@@ -25,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stead_model::ids::{InstanceId, LeaseId, ProviderName};
 use stead_model::lease::{Caveat, Seen};
+use stead_model::project::Demands;
 use stead_steward::past::PastShell;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
@@ -37,6 +41,8 @@ pub struct Blueprint {
     pub lease: LeaseId,
     /// Whose files it sees.
     pub workspace: String,
+    /// What its project asks for; what a provider refuses it is not asked.
+    pub demands: Demands,
 }
 
 /// An instance as the provider needs it named.
@@ -166,6 +172,19 @@ pub trait Provider: Send + Sync + Debug {
     fn kind(&self) -> &'static str;
     fn capabilities(&self) -> Capabilities;
 
+    /// The first of these that it can't do, as a setting of a project.
+    fn refuses(&self, demands: &Demands) -> Option<&'static str> {
+        let Demands { image, network, memory, processes, cpu_millis } = demands;
+        let asked = [
+            ("image", image.is_some()),
+            ("network", network.is_some()),
+            ("limits.memory", memory.is_some()),
+            ("limits.processes", processes.is_some()),
+            ("limits.cpu", cpu_millis.is_some()),
+        ];
+        asked.into_iter().find_map(|(setting, asked)| asked.then_some(setting))
+    }
+
     /// Whether it can be used on this machine, by trying.
     async fn availability(&self) -> Availability;
     /// Makes an instance, or finds the one of that name.
@@ -194,6 +213,22 @@ pub trait Provider: Send + Sync + Debug {
     fn journal(&self, _lease: &LeaseId) -> Option<PathBuf> {
         None
     }
+    /// Where a copy of that journal is kept, if it is somewhere else; complete after [`Self::catch_up`].
+    fn mirror(&self, _lease: &LeaseId) -> Option<PathBuf> {
+        None
+    }
+    /// Brings all that a running instance has journalled to where it can be read when the instance is gone.
+    async fn catch_up(&self, _handle: &Handle) -> Result<(), ProviderError> {
+        Ok(())
+    }
+    /// Brings what a running instance has changed of its files to the trees of this machine.
+    async fn fetch(&self, _handle: &Handle) -> Result<(), ProviderError> {
+        Ok(())
+    }
+    /// Takes what has changed in the trees of this machine to a running instance.
+    async fn deliver(&self, _handle: &Handle) -> Result<(), ProviderError> {
+        Ok(())
+    }
     /// The directories of this machine in which a workspace lasts, where there are such. Without them a thread can be
     /// neither copied there nor moved there or away.
     fn lasting(&self, _workspace: &str) -> Option<Lasting> {
@@ -213,6 +248,11 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// Where whoever works there is at home.
+    pub fn home(&self) -> Option<&[u8]> {
+        self.env.iter().find(|(name, _)| name == b"HOME").map(|(_, home)| home.as_slice())
+    }
+
     /// A path as the shell knows it: where there is no mount, `/workspace` is a name for the real directory.
     pub fn real(&self, path: &[u8]) -> Vec<u8> {
         exchange(path, WORKSPACE, &self.cwd)
@@ -247,29 +287,6 @@ pub struct Lasting {
     pub files: PathBuf,
     /// Absent where a sandbox has no home of its own.
     pub home: Option<PathBuf>,
-}
-
-/// Whether a call that failed can have done what it was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
-    None,
-    Unknown,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
-    NotFound,
-    Conflict,
-    Denied,
-    /// A quota, a limit, a full disk.
-    Exhausted,
-    /// Worth trying again.
-    Unavailable,
-    TimedOut,
-    /// This provider can't.
-    Unsupported,
-    /// It broke its contract, or we ours.
-    Broken,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

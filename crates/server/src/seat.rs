@@ -16,6 +16,7 @@ use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::{Snapshot, Stale};
 use stead_model::thread::Thread;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
@@ -41,6 +42,10 @@ pub(crate) struct Seat {
     /// The version that the store has.
     committed: watch::Sender<u64>,
     dirty: Notify,
+    /// Whether what was acknowledged is more than a number: the state changed.
+    changed: AtomicBool,
+    /// Somebody waits for the store to have what was acknowledged.
+    asked: Notify,
     /// States told by the runtime, on their way to the store.
     noted: Mutex<BTreeMap<u64, ShellState>>,
     left: CancellationToken,
@@ -112,6 +117,8 @@ impl Seat {
             acknowledged: AtomicU64::new(seating.version),
             committed: watch::Sender::new(seating.version),
             dirty: Notify::new(),
+            changed: AtomicBool::new(false),
+            asked: Notify::new(),
             noted: Mutex::default(),
             left: CancellationToken::new(),
             hidden: Mutex::default(),
@@ -202,6 +209,12 @@ impl Seat {
 
     /// An answer has named this version: it is to be in the store soon.
     pub(crate) fn acknowledge(&self, version: u64) {
+        self.changed.store(true, Ordering::Relaxed);
+        self.acknowledge_number(version);
+    }
+
+    /// The same of one that changed nothing: it is in no hurry.
+    pub(crate) fn acknowledge_number(&self, version: u64) {
         self.acknowledged.fetch_max(version, Ordering::Relaxed);
         if version > *self.committed.borrow() {
             self.dirty.notify_one();
@@ -221,6 +234,9 @@ impl Seat {
     pub(crate) async fn settle(&self) {
         let wanted = self.acknowledged.load(Ordering::Relaxed);
         let mut committed = self.committed.subscribe();
+        if *committed.borrow_and_update() < wanted {
+            self.asked.notify_one();
+        }
         tokio::select! {
             biased;
             _ = committed.wait_for(|version| *version >= wanted) => {}
@@ -241,6 +257,25 @@ impl Seat {
     /// Nobody sits here any more; what it captures from now on is not taken.
     pub(crate) fn leave(&self) {
         self.left.cancel();
+    }
+
+    /// Lets more come before it is written. Commands in quick succession are written as one; a version that changed
+    /// nothing is in no hurry at all, because the steward has it and whoever wants to read it asks.
+    async fn gather(&self) {
+        let mut until = Instant::now() + UNCHANGED;
+        loop {
+            let is_left = self.left.is_cancelled();
+            if self.changed.swap(false, Ordering::Relaxed) || is_left {
+                until = until.min(Instant::now() + LINGER);
+            }
+            tokio::select! {
+                biased;
+                () = self.asked.notified() => return,
+                () = tokio::time::sleep_until(until) => return,
+                () = self.dirty.notified() => {}
+                () = self.left.cancelled(), if !is_left => {}
+            }
+        }
     }
 
     /// Brings the shell's state to the store, once.
@@ -314,6 +349,11 @@ impl Seats {
         self.get(self.by_name.get(thread)?.get(name)?)
     }
 
+    pub(crate) fn of_thread(&self, thread: &ThreadId) -> impl Iterator<Item = &Arc<Seat>> {
+        let terminals = self.by_name.get(thread).into_iter().flat_map(HashMap::values);
+        terminals.filter_map(|terminal| self.get(terminal))
+    }
+
     /// Returns the one that was there before.
     pub(crate) fn insert(&mut self, seat: &Arc<Seat>) -> Option<Arc<Seat>> {
         let names = self.by_name.entry(seat.thread.id.clone()).or_default();
@@ -355,6 +395,9 @@ const MOST_NOTED: usize = 256;
 /// How long the state of a terminal may change on before it is written.
 const LINGER: std::time::Duration = std::time::Duration::from_millis(5);
 
+/// How long a version that changed nothing may wait.
+const UNCHANGED: std::time::Duration = std::time::Duration::from_secs(1);
+
 /// How long a reader waits for the store to catch up with the answers; after that it gets what is there.
 const SETTLE: std::time::Duration = std::time::Duration::from_secs(5);
 
@@ -369,8 +412,7 @@ async fn write_states(core: Arc<Core>, seat: Arc<Seat>) {
             () = seat.left.cancelled() => return,
             () = seat.dirty.notified() => {}
         }
-        // Commands in quick succession are written as one, and the shell is left to its work meanwhile.
-        tokio::time::sleep(LINGER).await;
+        seat.gather().await;
         match seat.commit(&core).await {
             Ok(()) => {}
             Err(CommitError::Gone | CommitError::Stale(_)) => {

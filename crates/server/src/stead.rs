@@ -5,6 +5,9 @@
 //!                        found, or made, in this order, by one caller at a time for each thread
 //! ```
 
+mod access;
+pub(crate) mod afar;
+mod agent;
 mod attach;
 mod claim;
 mod close;
@@ -17,18 +20,26 @@ mod fork;
 mod known;
 mod lists;
 mod look;
+mod memories;
 mod orphans;
+mod projects;
 mod reap;
 mod recover;
 mod relocate;
 mod room;
 mod sit;
+mod snapshots;
 mod submit;
+mod tell;
 mod terminals;
 mod threads;
+mod trash;
+mod upkeep;
 mod views;
+mod walls;
 mod watch;
 
+pub(crate) use agent::settled;
 pub use attach::{AttachEvent, Attachment, Keyboard};
 pub use close::Closed;
 pub use execute::{Execute, Executed};
@@ -36,12 +47,17 @@ pub use follow::{CommandEvent, Follow};
 pub use fork::Workspace;
 pub use lists::{List, Listed};
 pub use orphans::Orphan;
+pub use projects::{Connection, Room};
 pub use reap::Reaped;
 pub use recover::Recovered;
+pub use snapshots::Ttl;
 pub use stead_model::env::{EnvChange, Secret};
 pub use submit::{Kept, Ran};
 pub use terminals::TerminalView;
 pub use threads::NewThread;
+pub(crate) use threads::is_own;
+pub(crate) use trash::refuse_if_trashed;
+pub use upkeep::{Cleaned, Mode, Steps, UpkeepSettings};
 pub use views::{LeaseView, ProviderView};
 
 use crate::clock::{Clock, Names, RandomNames, SystemClock};
@@ -51,6 +67,8 @@ use crate::files::Files;
 use crate::lease::{AutoResume, Force, LeaseError, Leases, Ready};
 use crate::ledger::Ledger;
 use crate::measure::Measure;
+use crate::memory::{Memories, MemorySettings};
+use crate::project::ProjectSettings;
 use crate::provider::Providers;
 use crate::seat::{Seat, Seats};
 use crate::steward::Steward;
@@ -59,9 +77,11 @@ use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
+use stead_model::clock::Timestamp;
 use stead_model::command::Command;
-use stead_model::ids::{CommandId, LeaseId, ProviderName, TerminalId, ThreadId};
+use stead_model::ids::{CommandId, LeaseId, ProjectId, ProviderName, TerminalId, ThreadId, TokenId};
 use stead_model::lease::{Desired, Observed};
+use stead_model::route::Routes;
 use stead_model::session::Session;
 use stead_model::terminal::DEFAULT_NAME;
 use tokio::sync::watch::Receiver;
@@ -109,6 +129,11 @@ pub struct Parts {
     pub vault: Vault,
     /// What the output of all commands may hold together, in bytes.
     pub journal_limit: u64,
+    pub projects: ProjectSettings,
+    pub upkeep: UpkeepSettings,
+    pub memory: MemorySettings,
+    /// Of projects that have none of their own.
+    pub routes: Arc<Routes>,
 }
 
 impl Parts {
@@ -121,6 +146,10 @@ impl Parts {
             names: Arc::new(RandomNames),
             vault: Vault::in_memory(),
             journal_limit: 20 << 30,
+            projects: ProjectSettings::default(),
+            upkeep: UpkeepSettings::default(),
+            memory: MemorySettings::default(),
+            routes: Arc::default(),
         }
     }
 }
@@ -152,8 +181,43 @@ pub(crate) struct Inner {
     journal_limit: u64,
     /// How much the journals held, and when that was.
     journals: Mutex<Option<(Instant, u64)>>,
+    pub(crate) projects: Projects,
+    pub(crate) upkeep: UpkeepSettings,
+    clock_watch: Mutex<upkeep::ClockWatch>,
+    /// One round through all projects at a time.
+    cleaning: tokio::sync::Mutex<()>,
+    /// Archives without a row are on their way to have one.
+    archives: tokio::sync::Mutex<()>,
+    /// There is something to tell outside.
+    untold: tokio::sync::Notify,
+    /// When work in a thread without a project was last written down.
+    touches: Mutex<HashMap<ThreadId, Timestamp>>,
+    /// One at a time moves the directory of a project.
+    yards: Mutex<HashMap<ProjectId, Arc<tokio::sync::Mutex<()>>>>,
+    pub(crate) memories: Arc<Memories>,
+    pub(crate) routes: Arc<Routes>,
+    /// How many look at each terminal.
+    lookers: Mutex<HashMap<TerminalId, usize>>,
     /// One opener at a time for each thread.
     doors: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// What is known of projects beyond their rows.
+#[derive(Debug)]
+pub(crate) struct Projects {
+    pub(crate) settings: ProjectSettings,
+    pub(crate) usage: projects::Usage,
+    pub(crate) gates: projects::Gates,
+    pub(crate) clones: projects::Clones,
+    pub(crate) connections: projects::Connections,
+    pub(crate) logs: projects::log::Logs,
+}
+
+impl Projects {
+    fn new(settings: ProjectSettings) -> Self {
+        let (usage, gates, clones, connections, logs) = Default::default();
+        Self { settings, usage, gates, clones, connections, logs }
+    }
 }
 
 /// Where a sandbox is asked for.
@@ -165,11 +229,13 @@ pub struct Where {
     /// Whether a thread that isn't there is made.
     pub create: bool,
     pub auto_resume: AutoResume,
+    /// Who asks, for the record of a session that is opened for it.
+    pub by: Option<TokenId>,
 }
 
 impl Where {
     pub fn thread(thread: ThreadId) -> Self {
-        Self { thread, terminal: DEFAULT_NAME.to_owned(), create: true, auto_resume: AutoResume::Yes }
+        Self { thread, terminal: DEFAULT_NAME.to_owned(), create: true, auto_resume: AutoResume::Yes, by: None }
     }
 }
 
@@ -211,12 +277,35 @@ impl Stead {
             journals: Mutex::default(),
             tried: Mutex::default(),
             copies: tokio::sync::Semaphore::new(MOST_COPIES),
+            lookers: Mutex::default(),
             doors: Mutex::default(),
+            projects: Projects::new(parts.projects),
+            upkeep: parts.upkeep,
+            clock_watch: Mutex::default(),
+            cleaning: tokio::sync::Mutex::default(),
+            archives: tokio::sync::Mutex::default(),
+            untold: tokio::sync::Notify::new(),
+            touches: Mutex::default(),
+            yards: Mutex::default(),
+            memories: Arc::new(Memories::new(parts.memory, Arc::clone(&core.clock))),
+            routes: parts.routes,
             core,
         });
+        projects::log::start(&inner);
         let recovered = recover::run(&inner).await?;
+        trash::recover(&inner).await?;
+        projects::recover(&inner).await?;
         let stead = Self { inner };
         stead.inner.core.tasks.spawn(reap::every(Arc::clone(&stead.inner)));
+        if stead.inner.upkeep.timer {
+            stead.inner.core.tasks.spawn(upkeep::every(Arc::clone(&stead.inner)));
+        }
+        stead.inner.core.tasks.spawn(tell::every(Arc::clone(&stead.inner)));
+        let (memories, stop) = (Arc::clone(&stead.inner.memories), stead.inner.core.stop.clone());
+        stead.inner.core.tasks.spawn(memories.run(stop));
+        if stead.inner.upkeep.timer {
+            stead.inner.core.tasks.spawn(memories::read_all(Arc::clone(&stead.inner)));
+        }
         Ok((stead, recovered))
     }
 
@@ -241,6 +330,7 @@ impl Stead {
     pub async fn stop(&self) -> Vec<Error> {
         let mut failed = close::on_exit(&self.inner).await;
         self.inner.ledger.flush().await;
+        projects::write_down(&self.inner).await;
         if let Err(error) = reap::write_down_all(&self.inner, |_| true).await {
             failed.push(error);
         }
@@ -255,6 +345,28 @@ impl Stead {
     /// The files of a thread that there is; neither makes nor wakes anything.
     pub async fn files(&self, thread: &ThreadId) -> Result<Files, Error> {
         Files::of(&self.inner, &self.thread(thread).await?.default_terminal).await
+    }
+
+    /// The same to write in them, which is work in the thread's project and needs room there: what is written has to
+    /// find it.
+    pub async fn files_to_write(&self, thread: &ThreadId) -> Result<(Files, Room), Error> {
+        let thread = self.thread(thread).await?;
+        let room = match &thread.project {
+            Some(project) => projects::used(&self.inner, project).await?,
+            None => Room::default(),
+        };
+        self.inner.touched(&thread).await;
+        Ok((Files::of(&self.inner, &thread.default_terminal).await?, room))
+    }
+
+    /// The same to remove something, which makes room.
+    pub async fn files_to_remove(&self, thread: &ThreadId) -> Result<Files, Error> {
+        let thread = self.thread(thread).await?;
+        if let Some(project) = &thread.project {
+            projects::used_without_need(&self.inner, project).await?;
+        }
+        self.inner.touched(&thread).await;
+        Files::of(&self.inner, &thread.default_terminal).await
     }
 
     /// A lease as it is; looks at the provider only if what is known is old, and wakes nothing.

@@ -5,14 +5,20 @@
 //! [`StoreError::Conflict`] if that is not what is there. A change and the event that tells of it are one transaction.
 //! Nothing above the store assumes that this process is the only one.
 
+mod agents;
 mod memory;
 mod sqlite;
+pub mod upkeep;
 
+pub use agents::{
+    AgentChange, AgentEvent, AgentProcess, AgentRun, AgentSession, AgentStore, Ending, RunLease, RunStatus, Worth,
+};
 pub use memory::MemoryStore;
 pub use sqlite::SqliteStore;
 
 use async_trait::async_trait;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use stead_model::access::Token;
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
@@ -21,11 +27,17 @@ use stead_model::ids::{
     CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
-use stead_model::project::Project;
+use stead_model::project::{Filter, Project};
 use stead_model::session::Session;
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::Terminal;
 use stead_model::thread::{Instance, Thread};
+
+/// How long the id of a command runs nothing else, whatever becomes of its thread.
+pub const IDS_KEPT: Duration = Duration::from_hours(24);
+
+/// The kind of an id that was used by a thread which has been deleted since.
+pub const SPENT: &str = "command of a deleted thread";
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -36,6 +48,8 @@ pub enum StoreError {
     /// It isn't as it was when it was read.
     #[error("{kind} `{id}` has been changed by somebody else")]
     Conflict { kind: &'static str, id: String },
+    #[error("there are {most} {kind}s already, and no more are allowed")]
+    Limit { kind: &'static str, most: u32 },
     #[error("{kind} `{id}` can't be read from the database: {what}")]
     Corrupt { kind: &'static str, id: String, what: String },
     #[error("`{path}` is not a database that this version can use: {what}")]
@@ -169,14 +183,29 @@ impl Page {
 }
 
 #[async_trait]
-pub trait Store: Send + Sync + std::fmt::Debug {
+pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     /// Counts the starts of servers over this store.
     async fn begin_epoch(&self) -> Result<u64>;
 
-    /// `AlreadyExists` (kind `project`) if the id is taken.
-    async fn put_project(&self, project: &Project) -> Result<()>;
+    /// `AlreadyExists` (kind `project`) if the id is taken, `Limit` if there are `most` outside the trash: of any number
+    /// of callers exactly as many win as there is room for. `credentials`: of its repository, until that is cloned.
+    async fn create_project(&self, project: &Project, credentials: Option<&Sealed>, most: u32) -> Result<()>;
     async fn project(&self, id: &ProjectId) -> Result<Option<Project>>;
-    async fn projects(&self, page: &Page) -> Result<Vec<Project>>;
+    /// Newest first.
+    async fn projects(&self, filter: &Filter, page: &Page) -> Result<Vec<Project>>;
+    /// Compare-and-swap on the version. Statistics are not written: they grow by themselves. The credentials of a
+    /// repository go when it is no longer wanted.
+    async fn replace_project(&self, before: &Project, after: &Project) -> Result<()>;
+    async fn clone_credentials(&self, id: &ProjectId) -> Result<Option<Sealed>>;
+    /// What it was measured to hold.
+    async fn measured_project(&self, id: &ProjectId, disk_bytes: u64) -> Result<()>;
+    /// What last went wrong in it.
+    async fn project_failed(&self, id: &ProjectId, at: Timestamp, error: &str) -> Result<()>;
+    /// Its row; its threads and files are somebody else's to remove, before. Deleting what isn't there is fine.
+    async fn delete_project(&self, id: &ProjectId) -> Result<()>;
+    /// The sessions of its threads, those of deleted ones too; newest first.
+    async fn sessions_of_project(&self, id: &ProjectId, page: &Page) -> Result<Vec<Session>>;
+    async fn live_sessions_of_project(&self, id: &ProjectId) -> Result<Vec<Session>>;
 
     /// A thread with its default terminal and, unless it shares another's, its lease: all or nothing. `AlreadyExists`
     /// (kind `thread`) if the id is taken: of any number of callers one wins.
@@ -198,7 +227,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     async fn thread(&self, id: &ThreadId) -> Result<Option<Thread>>;
     async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>>;
     async fn touch_thread(&self, id: &ThreadId, at: Timestamp) -> Result<()>;
-    /// With its terminals, their states and its commands. Sessions stay, as history. Deleting what isn't there is fine.
+    /// With its terminals, their states and its commands, whose ids are spent for [`IDS_KEPT`] since they were first used.
+    /// Sessions stay, as history. Deleting what isn't there is fine.
     async fn delete_thread(&self, id: &ThreadId) -> Result<()>;
 
     /// `AlreadyExists` (kind `terminal`) if the id or, within the thread, the name is taken. The terminal called
@@ -247,7 +277,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Those that have not ended.
     async fn live_instances(&self) -> Result<Vec<Instance>>;
 
-    /// Opens a session; one that is live on the same terminal is closed as superseded in the same transaction.
+    /// Opens a session; one that is live on the same terminal is closed as superseded in the same transaction. Its
+    /// project counts it.
     async fn open_session(&self, session: &Session) -> Result<()>;
     async fn session(&self, id: &SessionId) -> Result<Option<Session>>;
     async fn live_session(&self, terminal: &TerminalId) -> Result<Option<Session>>;
@@ -258,11 +289,16 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// Compare-and-swap on the version.
     async fn replace_session(&self, before: &Session, after: &Session) -> Result<()>;
 
-    /// Durable when it returns: of two commands with one id the second gets `AlreadyExists` (kind `command`).
+    /// Durable when it returns: of two commands with one id the second gets `AlreadyExists` (kind `command`), and so does
+    /// one whose id is spent (kind [`SPENT`]).
     async fn put_command(&self, command: &Command) -> Result<()>;
-    /// Inserts or replaces each, in one transaction; what is known is replaced only as [`stead_model::command::replaces`]
-    /// says. One whose
-    /// thread has been deleted is left out: it must not hold up the others.
+    /// Removes one that is queued, as if it had never been asked for; its id is free again.
+    async fn take_back_command(&self, id: &CommandId) -> Result<()>;
+    /// Ids that are spent no longer may be used again.
+    async fn forget_spent_commands(&self, now: Timestamp) -> Result<()>;
+    /// Inserts or replaces each, in one transaction, and counts what has ended for the project of its thread; what is
+    /// known is replaced only as [`stead_model::command::replaces`] says. One that is new and whose terminal has been
+    /// deleted is left out: it must not hold up the others, nor turn up in another thread that was given the same name.
     async fn save_commands(&self, commands: &[Command]) -> Result<()>;
     async fn command(&self, id: &CommandId) -> Result<Option<Command>>;
     async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;

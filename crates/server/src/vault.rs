@@ -13,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use stead_model::env::Secret;
-use stead_model::ids::TerminalId;
+use stead_model::ids::{ProjectId, TerminalId};
 use stead_model::state::Bytes;
 
 const KEY: usize = 32;
@@ -25,6 +25,8 @@ pub enum VaultError {
         "secret `{name}` of terminal `{terminal}` can't be read: it was altered, or encrypted with another key; set it again, or remove it"
     )]
     Altered { terminal: TerminalId, name: String },
+    #[error("the credentials of the repository of project `{project}` can't be read: they were altered")]
+    Credentials { project: ProjectId },
     #[error("the key of the secrets, `{path}`, is missing; put it back, or set the secrets again")]
     Missing { path: String },
     #[error("the key of the secrets, `{path}`, can't be used: {what}")]
@@ -57,20 +59,39 @@ impl Vault {
     }
 
     pub(crate) fn seal(&self, terminal: &TerminalId, name: &Bytes, value: &Secret) -> Result<Sealed, VaultError> {
+        self.encrypt(&place_of(terminal, name), value)
+    }
+
+    pub(crate) fn open(&self, terminal: &TerminalId, name: &Bytes, sealed: &Sealed) -> Result<Secret, VaultError> {
+        let altered = || VaultError::Altered { terminal: terminal.clone(), name: name.escape_ascii().to_string() };
+        self.decrypt(&place_of(terminal, name), sealed)?.ok_or_else(altered)
+    }
+
+    /// What lets us clone a project's repository.
+    pub(crate) fn seal_credentials(&self, project: &ProjectId, value: &Secret) -> Result<Sealed, VaultError> {
+        self.encrypt(&repository_of(project), value)
+    }
+
+    pub(crate) fn open_credentials(&self, project: &ProjectId, sealed: &Sealed) -> Result<Secret, VaultError> {
+        let opened = self.decrypt(&repository_of(project), sealed)?;
+        opened.ok_or_else(|| VaultError::Credentials { project: project.clone() })
+    }
+
+    fn encrypt(&self, place: &[u8], value: &Secret) -> Result<Sealed, VaultError> {
         let cipher = self.cipher(Absent::Make)?;
         let nonce: [u8; NONCE] = random()?;
-        let payload = Payload { msg: value.reveal(), aad: &place_of(terminal, name) };
+        let payload = Payload { msg: value.reveal(), aad: place };
         let bytes = cipher.encrypt(&XNonce::from(nonce), payload);
         let bytes = bytes.map_err(|_| VaultError::Random("the cipher refused".to_owned()))?;
         Ok(Sealed { nonce: nonce.to_vec(), bytes })
     }
 
-    pub(crate) fn open(&self, terminal: &TerminalId, name: &Bytes, sealed: &Sealed) -> Result<Secret, VaultError> {
-        let altered = || VaultError::Altered { terminal: terminal.clone(), name: name.escape_ascii().to_string() };
+    /// `None`: it was altered, or is another's.
+    fn decrypt(&self, place: &[u8], sealed: &Sealed) -> Result<Option<Secret>, VaultError> {
         let cipher = self.cipher(Absent::Refuse)?;
-        let nonce: [u8; NONCE] = sealed.nonce.as_slice().try_into().map_err(|_| altered())?;
-        let payload = Payload { msg: &sealed.bytes, aad: &place_of(terminal, name) };
-        Ok(Secret::new(cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| altered())?))
+        let Ok(nonce) = <[u8; NONCE]>::try_from(sealed.nonce.as_slice()) else { return Ok(None) };
+        let payload = Payload { msg: &sealed.bytes, aad: place };
+        Ok(cipher.decrypt(&XNonce::from(nonce), payload).ok().map(Secret::new))
     }
 
     fn cipher(&self, absent: Absent) -> Result<XChaCha20Poly1305, VaultError> {
@@ -96,6 +117,10 @@ enum Absent {
 
 fn place_of(terminal: &TerminalId, name: &[u8]) -> Vec<u8> {
     [b"stead secret 1\0", terminal.as_str().as_bytes(), b"\0", name].concat()
+}
+
+fn repository_of(project: &ProjectId) -> Vec<u8> {
+    [b"stead repository 1\0", project.as_str().as_bytes()].concat()
 }
 
 fn random<const N: usize>() -> Result<[u8; N], VaultError> {

@@ -179,7 +179,7 @@ fn with_short_path<T>(root: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io:
 }
 
 /// Old or new, never half.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -4,6 +4,8 @@
 use crate::bridge;
 use crate::client::{Client, ClientError};
 use crate::dir::{Dir, DirError};
+use crate::ferry;
+pub use crate::ferry::FerryError;
 use crate::heir;
 use crate::host::Settings;
 use crate::keeper::{self, Role};
@@ -18,12 +20,23 @@ use stead_term::enclose::{self, Failed};
 use stead_term::spawn::{self, Side};
 
 pub const USAGE: &str = "\
-Usage: steward start|connect|stop|status --dir DIR [--journal-limit BYTES] [--command-limit N]
+Usage: steward start|connect|carry|stop|status --dir DIR [--journal-limit BYTES] [--command-limit N]
 
   start     run a steward over DIR in the background, or find the one that runs there
   connect   speak the protocol of DIR's steward on standard input and output
+  carry     tell on standard input and output what is in DIR's journals and which files there are
   stop      end all shells of DIR's steward, then the steward
   status    say whether a steward runs over DIR
+
+       steward ferry open --dir DIR -- PROGRAM ARGUMENTS
+       steward ferry take --dir DIR --from OFFSET [--wait MS] [--most BYTES]
+       steward ferry put --dir DIR --at OFFSET [--wait MS] [--end] BASE64
+       steward ferry close --dir DIR
+
+  open      run PROGRAM in the background and hold its input and output
+  take      print its output from OFFSET on, in base64, once there is some
+  put       give it input, which begins at OFFSET; once, however often it is put
+  close     end its input and let go of it
 
   --dir DIR               where its socket, shells and journal are; made private (0700)
   --journal-limit BYTES   remove the oldest finished output past this (default 21474836480)
@@ -42,6 +55,8 @@ pub enum EntryError {
     Client(#[from] ClientError),
     #[error(transparent)]
     Enclose(#[from] Failed),
+    #[error(transparent)]
+    Ferry(#[from] FerryError),
     #[error("can't read what to enclose from `{0}`")]
     Spec(PathBuf, #[source] io::Error),
     #[error("{what}")]
@@ -54,6 +69,9 @@ pub type Said = Option<String>;
 /// Runs one role. `call` is how this program is called as a steward: nothing for `steward`, the word `steward` for
 /// `stead`.
 pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
+    if let Some((_, rest)) = arguments.split_first().filter(|(role, _)| *role == "ferry") {
+        return ferry::run(call, rest);
+    }
     let asked = Asked::parse(call, arguments)?;
     match asked.role.as_str() {
         "start" => {
@@ -67,6 +85,11 @@ pub fn run(call: &[&str], arguments: &[OsString]) -> Result<Said, EntryError> {
             let dir = Dir::open(&asked.dir)?;
             bridge::run(&dir)
                 .map_err(|source| EntryError::Io { what: "the connection to the steward broke", source })?;
+            Ok(None)
+        }
+        "carry" => {
+            crate::carry::run(&Dir::open(&asked.dir)?, asked.window)
+                .map_err(|source| EntryError::Io { what: "nothing can be carried", source })?;
             Ok(None)
         }
         "stop" => {
@@ -99,6 +122,10 @@ struct Asked {
     spec: Option<PathBuf>,
     /// Whether it is the first process of its namespace.
     first: bool,
+    /// How much a carrier may say ahead of who listens.
+    window: u64,
+    /// Whether nobody hands it anything: it is what a container runs.
+    alone: bool,
     settings: Settings,
 }
 
@@ -106,11 +133,16 @@ impl Asked {
     fn parse(call: &[&str], arguments: &[OsString]) -> Result<Self, EntryError> {
         let mut arguments = arguments.iter();
         let role = arguments.next().map_or_else(|| "help".to_owned(), |word| word.to_string_lossy().into_owned());
-        let (mut dir, mut spec, mut first, mut settings) = (None, None, false, Settings::default());
+        let (mut dir, mut spec, mut settings) = (None, None, Settings::default());
+        let (mut first, mut alone, mut window) = (false, false, 1 << 20);
         while let Some(flag) = arguments.next() {
             let flag = flag.to_string_lossy().into_owned();
             if flag == "--first" {
                 first = true;
+                continue;
+            }
+            if flag == "--alone" {
+                alone = true;
                 continue;
             }
             let value = arguments.next().ok_or_else(|| EntryError::Usage(format!("`{flag}` needs a value")))?;
@@ -119,6 +151,7 @@ impl Asked {
             match flag.as_str() {
                 "--dir" => dir = Some(PathBuf::from(value)),
                 "--spec" => spec = Some(PathBuf::from(value)),
+                "--window" => window = number().ok_or_else(bad)?,
                 "--journal-limit" => settings.journal_limit = number().ok_or_else(bad)?,
                 "--command-limit" => {
                     settings.command_limit = number().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
@@ -132,7 +165,7 @@ impl Asked {
             None => return Err(EntryError::Usage("`--dir DIR` is missing".to_owned())),
         };
         let call = call.iter().map(|word| (*word).to_owned()).collect();
-        Ok(Self { call, role, dir, spec, first, settings })
+        Ok(Self { call, role, dir, spec, first, window, alone, settings })
     }
 
     /// This program, called as another role over the same directory.
@@ -154,6 +187,11 @@ impl Asked {
 
     fn keep(&self) -> Result<(), EntryError> {
         let failed = |source| EntryError::Io { what: "the keeper can't go on", source };
+        if self.alone {
+            let (dir, link) = start::alone(&self.dir)?;
+            rustix::process::chdir(Path::new("/")).map_err(|error| failed(error.into()))?;
+            return keeper::run(&dir, &self.role_of(&dir, "run"), link).map_err(failed);
+        }
         let link = spawn::inherited_link().map_err(failed)?;
         let dir = Dir::open(&self.dir)?;
         // The first process of a namespace has nobody to leave, and everything there ends with it.

@@ -10,7 +10,8 @@
 //!                      keeper   (starts the steward again, holds its descriptors, reaps its shells)
 //! ```
 //!
-//! A fourth, the [`heir`], waits for the death of both.
+//! A fourth, the [`heir`], waits for the death of both. A fifth, the [`ferry`], has nothing to do with shells: it carries a
+//! connection where there are only calls.
 //!
 //! One thread, one epoll loop ([`serve`]): nothing here waits for a disk or a peer for long, and the bytes move inside
 //! the kernel. The steward is crash-only. What it must know after `kill -9` is on disk ([`journal`]) or in the keeper
@@ -21,10 +22,12 @@ mod log;
 
 mod attach;
 pub mod bridge;
+mod carry;
 pub mod client;
 mod conn;
 pub mod dir;
 pub mod entry;
+mod ferry;
 mod follow;
 mod heir;
 mod host;

@@ -344,7 +344,7 @@ impl Steward {
     fn stdin(&mut self, from: From, stdin: StdinBytes) -> Result<Option<Reply>, Fault> {
         let (key, number) = self.find(&stdin.command)?;
         let shell = self.shells.get_mut(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "the shell is gone"))?;
-        shell.write_input(&mut self.host, number, from, stdin.bytes.0, stdin.eof)?;
+        shell.write_input(&mut self.host, number, from, stdin)?;
         Ok(None)
     }
 

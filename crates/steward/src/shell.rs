@@ -398,7 +398,11 @@ impl Shell {
             accepted_at: entry.accepted_at,
             started_at: entry.started_at,
             ended_at: ended.as_ref().map(|ended| ended.at),
-            ending: ended.map(|ended| ended.ending),
+            // Whatever held them when it ended may have let go since.
+            ending: ended.map(|Ended { ending, .. }| {
+                let streams_open = ending.streams_open && !entry.drained;
+                Ending { streams_open, ..ending }
+            }),
             stalled: running.is_some_and(|running| running.stalled),
             evicted: entry.evicted,
             state: None,
@@ -490,9 +494,10 @@ impl Shell {
         self.terminal_descriptors(things);
         self.output_pipes(things);
         if let Some(running) = &self.running
-            && let Some(pipe) = running.input.as_ref().and_then(input::Input::pipe)
+            && let Some(input) = &running.input
         {
-            things.push((self.parked(&format!("i:{}", running.number)), pipe));
+            things.extend(input.pipe().map(|pipe| (self.parked(&format!("i:{}", running.number)), pipe)));
+            things.extend(input.spool().map(|spool| (self.parked(&format!("q:{}", running.number)), spool)));
         }
     }
 

@@ -13,7 +13,7 @@ use crate::keeper::Role;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -67,22 +67,7 @@ pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, 
 fn start_prepared(dir: &Path, prepare: &dyn Fn(&Dir) -> io::Result<Role>) -> Result<Started, StartError> {
     let dir = Dir::create(dir)?;
     let failed = |source| StartError::Io { dir: dir.root().to_owned(), source };
-    let mut options = File::options();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NOT_ELSEWHERE);
-    let lock = options.open(dir.lock()).map_err(failed)?;
-    let until = Instant::now() + PATIENCE;
-    while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if answers(&dir) {
-            return Ok(Started::Before);
-        }
-        if Instant::now() > until {
-            return Err(StartError::Silent(dir.root().to_owned()));
-        }
-        // Somebody else is about to bind the socket, or about to die and let go of the lock. There is no event for
-        // "either"; this happens once in the life of a directory.
-        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
-        let _ = rustix::event::poll(&mut [], Some(&pause));
-    }
+    let Some(lock) = take_lock(&dir, || answers(&dir))? else { return Ok(Started::Before) };
     let role = prepare(&dir).map_err(failed)?;
     let before = dir.log_file().and_then(|log| log.metadata()).map_or(0, |meta| meta.len());
     let died = || StartError::Died { dir: dir.root().to_owned(), last_words: last_words(&dir, before) };
@@ -103,6 +88,40 @@ fn start_prepared(dir: &Path, prepare: &dyn Fn(&Dir) -> io::Result<Role>) -> Res
         0 => Err(died()),
         _ => Ok(Started::Now),
     }
+}
+
+/// Waits until the directory is ours alone. `None`: `is_served` said meanwhile that somebody serves there.
+fn take_lock(dir: &Dir, is_served: impl Fn() -> bool) -> Result<Option<File>, StartError> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NOT_ELSEWHERE);
+    let failed = |source| StartError::Io { dir: dir.root().to_owned(), source };
+    let lock = options.open(dir.lock()).map_err(failed)?;
+    let until = Instant::now() + PATIENCE;
+    while rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if is_served() {
+            return Ok(None);
+        }
+        if Instant::now() > until {
+            return Err(StartError::Silent(dir.root().to_owned()));
+        }
+        // Somebody else is about to bind the socket, or about to die and let go of the lock. There is no event for
+        // "either"; this happens once in the life of a directory.
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+    Ok(Some(lock))
+}
+
+/// What a keeper has to begin with when nobody hands it anything, because it is the first process of a container: the
+/// directory, its lock, and a link that brings that. Who lived there before may still be dying, so it is waited for.
+pub(crate) fn alone(dir: &Path) -> Result<(Dir, OwnedFd), StartError> {
+    let dir = Dir::create(dir)?;
+    let failed = |source| StartError::Io { dir: dir.root().to_owned(), source };
+    let lock = take_lock(&dir, || false)?.ok_or_else(|| StartError::Silent(dir.root().to_owned()))?;
+    let (ours, theirs) = packet::pair().map_err(failed)?;
+    packet::send(&ours, b"Slock", Some(lock.as_fd()), Wait::Block).map_err(failed)?;
+    packet::send(&ours, b"Z", None, Wait::Block).map_err(failed)?;
+    Ok((dir, theirs))
 }
 
 /// What the log has got since it was `before` bytes long, or the end of that.

@@ -146,16 +146,17 @@ struct NameServers {
 impl Outside {
     fn prepare(spec: &Enclosure) -> Result<Self, Failed> {
         // The order counts: the workspace may be in the home directory.
-        let wanted: [(&Path, &Path, Access); 4] = [
+        let mut wanted: Vec<(&Path, &Path, Access)> = vec![
             (&spec.program, Path::new(PROGRAM), Access::ReadOnly),
             (&spec.place, Path::new(PLACE), Access::ReadWrite),
             (&spec.home, &spec.home_path, Access::ReadWrite),
             (&spec.workspace, &spec.mount_path, Access::ReadWrite),
         ];
+        wanted.extend(spec.more.iter().map(|share| (&*share.host, &*share.inside, Access::ReadWrite)));
         for (path, _, _) in &wanted {
             fs::metadata(path).map_err(Failed::at(format!("find `{}`", path.display())))?;
         }
-        let (identity, sources) = Identity::choose(spec, &wanted.map(|(path, _, _)| path));
+        let (identity, sources) = Identity::choose(spec, &wanted.iter().map(|(path, _, _)| *path).collect::<Vec<_>>());
         let binds = wanted.into_iter().zip(sources);
         let mut binds: Vec<_> = binds.map(|((_, to, access), from)| Bind::new(from, to, access)).collect();
         for path in &spec.read_only {

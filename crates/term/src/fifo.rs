@@ -106,6 +106,27 @@ pub fn pour(pipe: impl AsFd, into: impl AsFd, most: u64) -> io::Result<Moved> {
     moved(|| rustix::pipe::splice(&pipe, None, &into, None, to_usize(most), SPLICE))
 }
 
+/// Moves what lies in a file behind its position into a pipe, and the position with it: who shares the open file sees how
+/// far it got, whatever becomes of us in between.
+pub fn push(file: impl AsFd, pipe: impl AsFd, most: u64) -> io::Result<Moved> {
+    moved(|| rustix::pipe::splice(&file, None, &pipe, None, to_usize(most), SPLICE))
+}
+
+/// A file that has no name and lies in memory, and goes with the last who has it open.
+pub fn unnamed(name: &str) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?)
+}
+
+/// Gives back the memory of the beginning of such a file; its length and position stay.
+pub fn forget_beginning(file: impl AsFd, bytes: u64) {
+    const PAGE: u64 = 4096;
+    let whole = bytes / PAGE * PAGE;
+    if whole > 0 {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(file, flags, 0, whole);
+    }
+}
+
 const SPLICE: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
 fn to_usize(bytes: u64) -> usize {

@@ -90,12 +90,13 @@ impl Poller {
     }
 }
 
-fn timespec(time: Duration) -> Timespec {
+/// As the kernel wants it.
+pub fn timespec(time: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX), tv_nsec: i64::from(time.subsec_nanos()) }
 }
 
 /// Waits until one descriptor is readable or the time is over.
-pub(crate) fn readable(fd: impl AsFd, time: Duration) -> io::Result<()> {
+pub fn readable(fd: impl AsFd, time: Duration) -> io::Result<()> {
     one(&fd, PollFlags::IN, time)
 }
 

@@ -67,6 +67,19 @@ pub(crate) fn all() -> impl Iterator<Item = Stat> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()?.parse().ok()).filter_map(stat)
 }
 
+/// Processes that were started with a variable whose value is one of those wanted. Those of others can't be looked at.
+pub fn with_variable(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<i32> {
+    let has = |pid: i32| {
+        let Ok(variables) = fs::read(format!("/proc/{pid}/environ")) else { return false };
+        let mut values = variables.split(|byte| *byte == 0).filter_map(|variable| {
+            let value = variable.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            std::str::from_utf8(value).ok()
+        });
+        values.any(wanted)
+    };
+    all().filter(|stat| stat.state != b'Z' && has(stat.pid)).map(|stat| stat.pid).collect()
+}
+
 /// Children of a process, zombies too.
 pub fn children(pid: i32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();

@@ -215,10 +215,12 @@ impl Screen {
             out.extend(restore::contents(&self.term));
             out.extend(restore::place(&self.term));
             self.term.swap_alt();
-            self.write_again(&[restore::NEUTRAL, &front, &behaviour].concat());
+            // It was cleared in the colour of the pen, which is not that of an empty line.
+            let clear = [restore::NEUTRAL, b"\x1b[2J"].concat();
+            self.write_again(&[&clear[..], &front, &behaviour].concat());
             debug_assert_eq!(mode, *self.term.mode(), "going there and back leaves everything as it was");
             out.extend_from_slice(b"\x1b[?1049h");
-            out.extend_from_slice(restore::NEUTRAL);
+            out.extend(clear);
             out.extend(front);
             out.extend(behaviour);
         } else {
@@ -243,6 +245,32 @@ impl Screen {
     pub fn frame(&self) -> Frame {
         let (rows, end) = restore::frame(&self.term);
         Frame { rows, end }
+    }
+
+    /// The same, with the lines above it that are still known.
+    pub fn all_text(&self) -> String {
+        let mut out = String::new();
+        for line in restore::past_rows(&self.term) {
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+        out + &self.text()
+    }
+
+    /// The lines that were written, on it and above it: one that the edge of the screen broke is whole again.
+    pub fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut begun = String::new();
+        for (row, goes_on) in restore::all_rows(&self.term) {
+            begun.push_str(&row);
+            if !goes_on {
+                lines.push(std::mem::take(&mut begun).trim_end().to_owned());
+            }
+        }
+        lines.push(begun.trim_end().to_owned());
+        while lines.last().is_some_and(String::is_empty) {
+            lines.pop();
+        }
+        lines
     }
 
     /// What is written on it, without colours; blanks at the end of lines are left out.

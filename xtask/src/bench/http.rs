@@ -5,12 +5,12 @@
 //! that what is measured is the server and not a library. As in [`super`], only ratios within a run mean something, and
 //! nothing asserts.
 
-mod client;
-mod crowd;
-mod ours;
+pub(super) mod client;
+pub(super) mod crowd;
+pub(super) mod ours;
 mod page;
 mod polled;
-mod server;
+pub(super) mod server;
 mod stream;
 
 use super::machine::Machine;
@@ -22,6 +22,16 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
+
+/// Nothing stays behind; else as it comes.
+const CONFIG: &str = "\
+[provider.namespace]
+kind = \"namespace\"
+on_exit = \"destroy\"
+[provider.local]
+kind = \"local\"
+on_exit = \"destroy\"
+";
 
 /// Builds what is measured and what measures, and hands over to the latter.
 pub(crate) fn run(options: Options) -> Result {
@@ -48,7 +58,7 @@ pub(crate) fn measure(arguments: &[&str]) -> Result {
         tempfile::Builder::new().prefix("bench-").tempdir_in(directory).or_failed("can't make a directory")?;
     let begun = Instant::now();
     let machine = Machine::look()?;
-    let server = Server::start(Path::new(stead), scratch.path())?;
+    let server = Server::start(Path::new(stead), scratch.path(), CONFIG, &[])?;
     let provider = server.default_provider()?;
     let crowds = crowd::measure(&server, &provider, scratch.path(), effort)?;
     let streams = stream::measure(&server, &provider, scratch.path(), effort)?;

@@ -12,7 +12,7 @@ use super::{Options, Record};
 use crate::cargo::Workspace;
 use crate::failed::{Failed, Result, While};
 use crate::gate::provide_one;
-use numbers::Numbers;
+pub(in crate::bench) use numbers::{Numbers, Row};
 use std::fs;
 use std::process::Stdio;
 

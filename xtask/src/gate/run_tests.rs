@@ -5,13 +5,23 @@ use super::tools::find;
 use crate::cargo::{self, Workspace, line};
 use crate::failed::{Failed, Result, While};
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-pub(super) fn run(workspace: &Workspace, static_steward: &Path, depth: Depth) -> Result<String> {
+pub(super) fn run(
+    workspace: &Workspace,
+    static_steward: &Path,
+    engines: &[(&'static str, PathBuf)],
+    depth: Depth,
+) -> Result<String> {
     let with_settings = |arguments: &[&str]| {
         let mut command = workspace.cargo(arguments);
         command.env("STEAD_STATIC_STEWARD", static_steward);
+        command.envs(engines.iter().map(|(variable, socket)| (variable, socket)));
+        // The gate judges a change, and must judge it twice alike: properties are tried on the same cases each time.
+        if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+            command.env("PROPTEST_RNG_SEED", "7");
+        }
         if depth == Depth::Quick {
             command.env("STEAD_STRESS", "quick");
         }

@@ -2,12 +2,12 @@
 //! and compares the answers. What it makes up is run in sandboxes without a network, in a data directory that is thrown
 //! away.
 
-use super::tools;
-use crate::cargo::{self, Workspace, line, output};
+use super::python;
+use crate::cargo::{self, Workspace, line};
 use crate::failed::{Failed, Result, While};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 const VERSION: &str = "schemathesis==4.32.5";
@@ -39,7 +39,7 @@ on_exit = \"destroy\"
 ";
 
 pub(super) fn check(workspace: &Workspace) -> Result<String> {
-    let program = provide(&workspace.target.join("schemathesis"))?;
+    let program = python::provide(&workspace.target.join("schemathesis"), &[VERSION])?.join("bin/schemathesis");
     cargo::run(&mut workspace.cargo(&["build", "--quiet", "--package", "stead"]))?;
     let dir = tempfile::tempdir().or_failed("can't make a directory for the server")?;
     let server = Server::start(&workspace.target.join("debug/stead"), dir.path())?;
@@ -63,30 +63,6 @@ pub(super) fn check(workspace: &Workspace) -> Result<String> {
     }
     let cases = said_text.lines().find(|line| line.contains(" generated")).unwrap_or("").trim();
     Ok(format!("the server keeps to its description: {cases}"))
-}
-
-/// Installs it into the target directory, unless it is there.
-fn provide(place: &Path) -> Result<PathBuf> {
-    let program = place.join("bin/schemathesis");
-    let installed = place.join(VERSION);
-    if program.is_file() && installed.is_file() {
-        return Ok(program);
-    }
-    println!("   installing {VERSION} into {}", place.display());
-    let venv = || {
-        let mut venv = Command::new("python3");
-        venv.args(["-m", "venv", "--clear"]).arg(place);
-        venv
-    };
-    if output(&mut venv()).is_err() {
-        tools::install(&["python3", "python3-venv"])?;
-        output(&mut venv())?;
-    }
-    let mut pip = Command::new(place.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", VERSION]);
-    cargo::run(&mut pip).or_failed("Schemathesis can't be installed; it comes from PyPI")?;
-    std::fs::write(&installed, "").or_failed("can't note what is installed")?;
-    Ok(program)
 }
 
 struct Server {

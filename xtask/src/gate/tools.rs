@@ -20,13 +20,17 @@ struct Tool {
     linked: Linked,
 }
 
-const TOOLS: [Tool; 6] = [
+const TOOLS: [Tool; 10] = [
     Tool { program: "bash", package: "bash", linked: Linked::Anyhow },
     Tool { program: "dash", package: "dash", linked: Linked::Anyhow },
     Tool { program: "busybox", package: "busybox-static", linked: Linked::Statically },
     Tool { program: "tmux", package: "tmux", linked: Linked::Anyhow },
     Tool { program: "ps", package: "procps", linked: Linked::Anyhow },
     Tool { program: "faketime", package: "faketime", linked: Linked::Anyhow },
+    Tool { program: "git", package: "git", linked: Linked::Anyhow },
+    Tool { program: "openssl", package: "openssl", linked: Linked::Anyhow },
+    Tool { program: "ip", package: "iproute2", linked: Linked::Anyhow },
+    Tool { program: "unshare", package: "util-linux", linked: Linked::Anyhow },
 ];
 
 pub(super) fn provide() -> Result<String> {

@@ -16,7 +16,6 @@ use stead_server::provider::{Availability, OnMachine, Program, Provider, Provide
 use stead_server::stead::{Execute, NewThread, Parts, Sandbox, Settings, Stead, Where};
 use stead_server::steward::Told;
 use stead_server::store::SqliteStore;
-use stead_server::vault::Vault;
 use stead_term::cgroup::{Cgroups, Limits};
 use tempfile::TempDir;
 
@@ -108,13 +107,9 @@ impl Rig {
             reap_every: Duration::from_hours(24),
         };
         let parts = Parts {
-            store: Arc::new(store),
-            providers: Providers::new(providers),
-            settings,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             names: Arc::new(RandomNames),
-            vault: Vault::in_memory(),
-            journal_limit: 20 << 30,
+            ..Parts::new(Arc::new(store), Providers::new(providers), settings)
         };
         let begun = Instant::now();
         let (stead, _) = Stead::start(parts).await?;

@@ -1,7 +1,7 @@
 //! Verbs about commands.
 
 use super::parse::{Variable, duration, variable};
-use super::{AsJson, InThread, Reach};
+use super::{AsJson, InProject, InThread, Reach};
 use clap::Args as ClapArgs;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -29,6 +29,7 @@ Examples:
   stead exec --id deploy-42 ./deploy.sh      run once, however often this is called
   tar c . | stead exec 'tar x -C /workspace' input from a pipe
   stead exec --json 'echo hi'                the whole record, output included
+  stead exec --project web-01234567 make     in a project, on its files
 
 Exit codes:
   that of the command; 124 it timed out, 130 it was cancelled, 137 it was lost, 125 stead itself failed")]
@@ -39,6 +40,9 @@ pub(crate) struct Exec {
 
     #[command(flatten)]
     pub(crate) at: InThread,
+
+    #[command(flatten)]
+    pub(crate) project: InProject,
 
     /// The terminal of the thread, by its name [default: the thread's first].
     #[arg(long, value_name = "NAME")]
@@ -52,7 +56,7 @@ pub(crate) struct Exec {
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<Variable>,
 
-    /// End the command after this long (`500ms`, `30s`, `5m`, `1h`); the shell lives on.
+    /// End the command this long after it starts (`500ms`, `30s`, `5m`, `1h`); the shell lives on.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
 
@@ -84,15 +88,23 @@ pub(crate) struct Exec {
 Examples:
   stead attach                           the thread `default`
   stead attach -t build                  another
+  stead attach --agent agent-0123456789ab  an agent at work
   stead attach --detach-keys ctrl-p,q    leave with Ctrl-P and then Q
   stead attach --detach-keys ''          no key leaves; Ctrl-D at the prompt does")]
 pub(crate) struct Attach {
     #[command(flatten)]
     pub(crate) at: InThread,
 
+    #[command(flatten)]
+    pub(crate) project: InProject,
+
     /// The terminal of the thread, by its name [default: the thread's first].
     #[arg(long, value_name = "NAME")]
     pub(crate) terminal: Option<String>,
+
+    /// The terminal of an agent session, by its id or key: what the agent shows there.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["thread", "terminal"])]
+    pub(crate) agent: Option<String>,
 
     /// The keys that leave: letters or `ctrl-` and one of `a`-`z @ [ \ ] ^ _`, with commas between.
     #[arg(long, value_name = "KEYS", default_value = "ctrl-\\")]

@@ -10,6 +10,8 @@ pub(crate) struct Problem {
     pub(crate) status: u16,
     pub(crate) code: String,
     pub(crate) message: String,
+    /// Whether the same call may do better later.
+    pub(crate) retryable: bool,
     pub(crate) hint: Option<String>,
     /// `details.kind` of a `not_found`.
     pub(crate) kind: Option<String>,
@@ -30,6 +32,7 @@ impl Problem {
             status,
             code: text(error.at("code")).unwrap_or_else(|| "unknown".to_owned()),
             message: text(error.at("message")).unwrap_or_else(said),
+            retryable: error.at("retryable").as_bool().unwrap_or(false),
             hint: text(error.at("hint")),
             kind: text(error.at("details").at("kind")),
         }
@@ -75,6 +78,11 @@ mod tests {
         let body = br#"{"error":{"code":"not_found","message":"no thread `x`","retryable":false,"details":{"kind":"thread"}}}"#;
         let problem = Problem::read(404, body);
         assert_eq!((problem.code.as_str(), problem.to_string().as_str()), ("not_found", "no thread `x`"));
+        assert!(
+            !problem.retryable
+                && Problem::read(502, br#"{"error":{"code":"provider_error","message":"","retryable":true}}"#)
+                    .retryable
+        );
         assert!(problem.advice().unwrap().contains("stead ls"));
         let body = br#"{"error":{"code":"conflict","message":"it runs","retryable":false,"hint":"say force"}}"#;
         assert_eq!(Problem::read(409, body).advice().as_deref(), Some("say force"), "the server knows better");

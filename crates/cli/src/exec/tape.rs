@@ -10,8 +10,10 @@ use stead_model::frame::Stream;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
-    /// The server has it; perhaps it waits for its turn.
+    /// The server has it.
     Known,
+    /// It waits for its turn.
+    Queued,
     Started,
     Output(Stream, Vec<u8>),
     /// It has ended; its record, without output.
@@ -59,7 +61,7 @@ impl Tape {
             return Ok(None);
         }
         let told = match event.name.as_str() {
-            "queued" => Some(Told::Known),
+            "queued" => Some(Told::Queued),
             "start" => Some(Told::Started),
             "stdout" => self.output(Stream::Stdout, &read()?).map_err(|hole| hole.unwrap_or_else(malformed))?,
             "stderr" => self.output(Stream::Stderr, &read()?).map_err(|hole| hole.unwrap_or_else(malformed))?,

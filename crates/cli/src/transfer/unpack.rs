@@ -43,17 +43,17 @@ pub(super) async fn file(
     progress: &Progress,
 ) -> Result<(), Failure> {
     let aside = Aside::of(target)?;
-    let mut out = File::options().write(true).create_new(true).mode(0o600).open(&aside.0);
-    let out = out.as_mut().map_err(|error| Failure::file(&aside.0)(io::Error::from(error.kind())))?;
+    let (Target::New(to) | Target::Into(to)) = target;
+    // Whoever asked knows where it was to be, not what lies beside it.
+    let mut out = File::options().write(true).create_new(true).mode(0o600).open(&aside.0).map_err(Failure::file(to))?;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(ClientError::broken)?;
         let bytes = frame.data_ref().map_or(&[][..], |data| data.as_ref());
-        out.write_all(bytes).map_err(Failure::file(&aside.0))?;
+        out.write_all(bytes).map_err(Failure::file(to))?;
         progress.add(bytes.len());
     }
     let mode = permissions(mode).unwrap_or(0o644);
-    out.set_permissions(Permissions::from_mode(mode)).map_err(Failure::file(&aside.0))?;
-    let (Target::New(to) | Target::Into(to)) = target;
+    out.set_permissions(Permissions::from_mode(mode)).map_err(Failure::file(to))?;
     fs::rename(&aside.0, to).map_err(Failure::file(to))
 }
 
@@ -83,7 +83,8 @@ pub(super) async fn directory(
     let (send, more) = mpsc::channel(4);
     let (target, counted) = (target.clone(), progress.clone());
     let unpacking = tokio::task::spawn_blocking(move || {
-        fs::DirBuilder::new().mode(0o700).create(&aside.0).map_err(Failure::file(&aside.0))?;
+        let (Target::New(to) | Target::Into(to)) = &target;
+        fs::DirBuilder::new().mode(0o700).create(&aside.0).map_err(Failure::file(to))?;
         unpack(Pieces { more, piece: Bytes::new(), progress: counted }, &aside.0)?;
         settle(&aside, &target, force)
     });

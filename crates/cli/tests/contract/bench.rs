@@ -11,12 +11,14 @@ use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ShellId};
 use stead_model::proto::{CommandInfo, Ending, Exec};
 use stead_model::state::ShellState;
 use stead_server::clock::{Names, RandomNames};
+use stead_server::provider::docker::{ContainerNetwork, Docker, DockerConfig, Way};
 use stead_server::provider::fake::{Fake, Shells};
 use stead_server::provider::local::{self, LocalConfig};
 use stead_server::provider::namespace::{self, NamespaceConfig};
 use stead_server::provider::{Access, Availability, Blueprint, Created, Handle, Program, Provider};
 use stead_server::runtime::{LiveRuntime, Opening, Runtime, RuntimeError, WrappedRuntime};
 use stead_server::steward::{Steward, Told};
+use stead_server::steward_program::StewardProgram;
 use stead_term::cgroup::Limits;
 use stead_term::proc::{self, Stat};
 
@@ -54,6 +56,58 @@ pub(crate) fn namespace(wish: Wish) -> Arc<dyn Provider> {
     Arc::new(namespace::provider(NamespaceConfig { limits: wish.limits, ..config }))
 }
 
+/// Docker, over the socket in the mounted place.
+pub(crate) fn docker(wish: Wish) -> Arc<dyn Provider> {
+    containers(wish, "STEAD_TEST_DOCKER", |_| {})
+}
+
+/// Podman, through its engine alone.
+pub(crate) fn podman(wish: Wish) -> Arc<dyn Provider> {
+    containers(wish, "STEAD_TEST_PODMAN", |config| config.way = Way::Engine)
+}
+
+/// A provider over the engine whose socket the variable names, with an image of this machine's tools in it.
+pub(crate) fn containers(wish: Wish, variable: &str, change: impl FnOnce(&mut DockerConfig)) -> Arc<dyn Provider> {
+    let socket = std::env::var_os(variable).map_or_else(|| PathBuf::from(format!("/${variable}")), PathBuf::from);
+    containers_at(wish, socket, change)
+}
+
+pub(crate) fn containers_at(wish: Wish, socket: PathBuf, change: impl FnOnce(&mut DockerConfig)) -> Arc<dyn Provider> {
+    if socket.exists() {
+        provide_image(&socket);
+    }
+    // What is put into a container is the static one; a test that wants another says so.
+    let steward = match std::env::var_os("STEAD_STATIC_STEWARD") {
+        Some(path) if wish.program.path == program().path => PathBuf::from(path),
+        _ => wish.program.path,
+    };
+    let workspaces = wish.data.join("workspaces");
+    let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], StewardProgram::at(&steward));
+    let network = ContainerNetwork::None;
+    let mut config = DockerConfig { limits: wish.limits, image: IMAGE.to_owned(), network, ..config };
+    change(&mut config);
+    Arc::new(Docker::new(config))
+}
+
+pub(crate) const IMAGE: &str = "stead/test-host";
+
+/// Builds the image unless the engine has it, as a person would.
+fn provide_image(socket: &Path) {
+    build_image(socket, &["--from-host", "--if-missing", "--name", IMAGE]);
+}
+
+pub(crate) fn build_image(socket: &Path, options: &[&str]) {
+    let home = tempfile::tempdir().unwrap();
+    let built = std::process::Command::new(env!("CARGO_BIN_EXE_stead"))
+        .args(["image", "build", "--data"])
+        .arg(home.path())
+        .args(options)
+        .env("DOCKER_HOST", format!("unix://{}", socket.display()))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+}
+
 pub(crate) fn fake(wish: Wish) -> Arc<dyn Provider> {
     Arc::new(Fake::new(name("fake"), Shells::Real(wish.data)))
 }
@@ -72,7 +126,11 @@ impl Bench {
     }
 
     pub(crate) async fn with(make: Make, limits: Limits) -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
+        Self::within(tempfile::tempdir().unwrap(), make, limits).await
+    }
+
+    /// Over a directory in which there is something already.
+    pub(crate) async fn within(dir: tempfile::TempDir, make: Make, limits: Limits) -> Option<Self> {
         let provider = make(Wish { data: dir.path().join("data"), program: program(), limits });
         match provider.availability().await {
             Availability::Works(_) => Some(Self { dir, make, provider, made: Mutex::default() }),
@@ -112,6 +170,7 @@ impl Bench {
             instance: instance(),
             lease: LeaseId::made_of(RandomNames.entropy()),
             workspace: workspace.to_owned(),
+            demands: stead_model::project::Demands::default(),
         };
         self.remember(&blueprint);
         blueprint
@@ -147,6 +206,12 @@ impl Bench {
                 opened => return Shell::new(opened.unwrap(), &opening),
             }
         }
+    }
+
+    /// Takes a sandbox that is somewhere else away, behind the provider's back.
+    pub(crate) fn lose(&self, handle: &Handle) {
+        let id = handle.reference.split_once('@').unwrap().1;
+        crate::sky::lose(&self.data(), id);
     }
 
     /// Where a workspace's files are on this machine.
@@ -193,7 +258,9 @@ impl Bench {
     pub(crate) fn playing(&self, role: &str) -> Vec<i32> {
         let is_it = |pid: i32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|byte| *byte == 0).skip(1).take(2).eq([b"steward", role.as_bytes()])
+            // `stead steward ROLE`, or the static program, which is nothing but a steward.
+            let mut words = words.split(|byte| *byte == 0).skip(1).skip_while(|word| *word == b"steward");
+            words.next() == Some(role.as_bytes()) && words.next() == Some(b"--dir")
         };
         self.processes().into_iter().map(|stat| stat.pid).filter(|pid| is_it(*pid)).collect()
     }
@@ -256,6 +323,9 @@ impl Bench {
 impl Drop for Bench {
     /// Ends what the test left running.
     fn drop(&mut self) {
+        if crate::sky::clear(&self.data()) {
+            return;
+        }
         let provider = Arc::clone(&self.provider);
         let made = std::mem::take(&mut *self.made.lock().unwrap());
         let destroy = move || {

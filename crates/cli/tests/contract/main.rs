@@ -11,6 +11,9 @@
 )]
 
 mod bench;
+mod containers;
+mod plain_cloud;
 mod provider;
 mod runtime;
+mod sky;
 mod steward;

@@ -1,5 +1,6 @@
 //! One suite for all providers.
 
+mod afar;
 mod create;
 mod destroy;
 mod files;
@@ -96,5 +97,64 @@ macro_rules! suite {
 suite! {
     local: crate::bench::local;
     namespace: crate::bench::namespace;
+    docker: crate::bench::docker;
+    podman: crate::bench::podman;
     fake: crate::bench::fake;
+}
+
+/// What holds of sandboxes that are somewhere else: all but what is seen by looking at this machine's processes.
+macro_rules! suite_afar {
+    ($($provider:ident: $make:path;)*) => {$(
+        mod $provider {
+            tests! { $make:
+                create {
+                    creating_again_by_the_same_name_finds_the_same_instance
+                }
+                look {
+                    an_instance_that_never_was_is_gone
+                    a_list_has_what_lives_and_nothing_else
+                    a_successor_sees_the_same
+                    several_ways_into_one_instance_work_at_once
+                    there_is_no_way_into_what_sleeps
+                    there_are_no_metrics_of_what_is_gone
+                }
+                sleep {
+                    pausing_and_resuming_twice_is_the_same_as_once
+                    what_is_gone_is_neither_paused_nor_resumed
+                }
+                destroy {
+                    destroying_twice_is_the_same_as_once
+                    what_never_was_is_destroyed_already
+                    a_paused_instance_is_destroyed
+                    destroying_one_leaves_its_neighbour_alone
+                    a_predecessor_that_is_destroyed_late_does_not_take_its_successor_with_it
+                }
+                files {
+                    surroundings_are_usable
+                    a_workspace_and_its_home_outlive_an_instance
+                }
+                words {
+                    there_are_no_words_of_what_never_was
+                }
+                afar {
+                    made_at_the_same_time_by_the_same_name_there_is_one
+                    an_instance_is_measured_and_told_what_it_can
+                    another_instance_takes_the_place_of_the_first_with_its_files
+                    one_that_another_server_paused_is_resumed
+                    files_come_here_and_go_there
+                    what_was_written_here_while_it_slept_is_there_when_it_wakes
+                    a_sandbox_that_is_lost_has_left_its_journal_and_its_files
+                    hostile_names_and_links_lead_nowhere
+                    many_files_and_large_ones_are_the_same_on_both_sides
+                }
+            }
+        }
+    )*};
+}
+
+suite_afar! {
+    far: crate::sky::far;
+    daytona: crate::sky::daytona;
+    e2b: crate::sky::e2b;
+    agentbay: crate::sky::agentbay;
 }

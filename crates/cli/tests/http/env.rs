@@ -91,6 +91,11 @@ fn a_secret_is_in_the_shell_and_shown_nowhere() {
     for path in pages {
         let text = String::from_utf8(rig.get(&path).body).unwrap();
         assert!(!text.contains(SECRET), "{path}: {text}");
+        assert_eq!(
+            text.contains("\"S\":\"***\""),
+            path.ends_with("/terminal") || path.ends_with("/terminals"),
+            "{path}: {text}"
+        );
     }
     // Where a command itself writes it, its history doesn't.
     rig.post("/api/threads/t/exec", &json!({ "command": format!("export COPY={SECRET}; true"), "id": "c" })).is(200);
@@ -119,4 +124,48 @@ fn a_named_terminal_has_variables_of_its_own() {
     let exec = json!({ "command": "echo $A", "terminal": "two" });
     assert_eq!(rig.post("/api/threads/t/exec", &exec).is(200)["stdout"], "1\n");
     assert_eq!(rig.exec("t", "echo ${A-unset}")["stdout"], "unset\n");
+}
+
+#[test]
+fn a_secret_in_the_name_of_a_directory_is_not_shown() {
+    let mut rig = Rig::new();
+    rig.exec("t", "true");
+    set(&rig, "t", &json!({ "secrets": { "TOKEN": SECRET } })).is(200);
+    rig.exec("t", "mkdir /workspace/$TOKEN && cd /workspace/$TOKEN");
+    let terminal = rig.get("/api/threads/t/terminal").is(200);
+    assert_eq!(terminal["cwd"], "/workspace/***");
+    let id = terminal["terminal_id"].as_str().unwrap().to_owned();
+    let paths = [
+        "/api/threads/t/terminal".to_owned(),
+        "/api/threads/t/terminals".to_owned(),
+        "/api/terminals".to_owned(),
+        format!("/api/terminals/{id}/states"),
+        "/api/threads/t/commands".to_owned(),
+    ];
+    let nowhere = |rig: &Rig| {
+        for path in &paths {
+            let text = rig.get(path).is(200).to_string();
+            assert!(!text.contains(SECRET), "{path}: {text}");
+        }
+    };
+    nowhere(&rig);
+    // The shell is there all the same, also the next one.
+    rig.kill();
+    rig.start();
+    nowhere(&rig);
+    assert_eq!(rig.exec("t", "exit 0")["cwd"], "/workspace/***");
+    assert_eq!(rig.exec("t", "[ $PWD = /workspace/$TOKEN ] || [ ${PWD##*/} = $TOKEN ]")["exit_code"], 0);
+}
+
+#[test]
+fn of_functions_only_the_one_with_a_secret_dies_with_its_shell() {
+    let rig = Rig::new();
+    rig.exec("t", "true");
+    set(&rig, "t", &json!({ "secrets": { "TOKEN": SECRET } })).is(200);
+    let told = rig.exec("t", "kept() { echo kept; }; eval \"auth() { echo $TOKEN; }\"");
+    let warnings = told["warnings"].to_string();
+    assert!(warnings.contains("secret_not_kept") && warnings.contains("auth"), "{warnings}");
+    assert_eq!(rig.get("/api/threads/t/terminal").is(200)["functions"], json!(["kept"]));
+    rig.exec("t", "exit 0");
+    assert_eq!(rig.exec("t", "kept; type -t auth")["stdout"], "kept\n");
 }

@@ -258,3 +258,75 @@ fn what_can_not_be_asked_is_refused_and_changes_nothing() {
     assert_eq!((absent.status, absent.code().as_str()), (404, "not_found"));
     assert_eq!(rig.get("/api/threads/t").status, 404, "one of them made the thread");
 }
+
+#[test]
+fn what_is_turned_away_leaves_no_record_and_may_be_asked_for_again() {
+    let rig = Rig::new();
+    let gate = json!({ "command": "cat", "id": "gate", "stdin_open": true, "background": true });
+    rig.post("/api/threads/t/exec", &gate).is(202);
+    let ways = [json!({}), json!({ "background": true })];
+    for way in &ways {
+        let mut exec = json!({ "command": "echo ran", "id": "c", "if_busy": "reject" });
+        exec.as_object_mut().unwrap().extend(way.as_object().unwrap().clone());
+        let refused = rig.post("/api/threads/t/exec", &exec).fails(409, "terminal_busy");
+        assert_eq!(refused["retryable"], true);
+        rig.get("/api/commands/c").fails(404, "not_found");
+    }
+    for number in 0..64 {
+        let waits = json!({ "command": "true", "id": format!("w{number}"), "background": true });
+        rig.post("/api/threads/t/exec", &waits).is(202);
+    }
+    let exec = json!({ "command": "echo ran", "id": "c" });
+    rig.post("/api/threads/t/exec", &exec).fails(429, "limit_reached");
+    let listed = rig.get("/api/threads/t/commands?limit=100").is(200);
+    assert!(!listed["items"].as_array().unwrap().iter().any(|item| item["id"] == "c"), "{listed}");
+    rig.call("POST", "/api/commands/gate/stdin?eof=true", &[], b"").is(204);
+    wait_for("room", || (rig.get("/api/commands/w63").is(200)["status"] == "exited").then_some(()));
+    assert_eq!(rig.post("/api/threads/t/exec", &exec).is(200)["stdout"], "ran\n");
+}
+
+#[test]
+fn a_list_of_commands_tells_how_far_each_has_come() {
+    let rig = Rig::new();
+    let gate = json!({ "command": "cat", "id": "gate", "stdin_open": true, "background": true });
+    rig.post("/api/threads/t/exec", &gate).is(202);
+    rig.post("/api/threads/t/exec", &json!({ "command": "true", "id": "next", "background": true })).is(202);
+    let statuses = || {
+        let listed = rig.get("/api/threads/t/commands").is(200);
+        let items = listed["items"].as_array().unwrap().clone();
+        items.iter().map(|item| (item["id"].clone(), item["status"].clone())).collect::<Vec<_>>()
+    };
+    wait_for("a running command", || (rig.get("/api/commands/gate").is(200)["status"] == "running").then_some(()));
+    assert_eq!(statuses(), [(json!("next"), json!("queued")), (json!("gate"), json!("running"))]);
+    rig.post("/api/threads/t/pause", &json!({ "force": true })).is(200);
+    assert_eq!(statuses(), [(json!("next"), json!("queued")), (json!("gate"), json!("running"))]);
+}
+
+#[test]
+fn what_a_child_writes_after_the_end_is_counted_in_the_record() {
+    let rig = Rig::new();
+    let answer = rig.exec("t", "(read x < <(sleep 0.2); echo lateout) & echo now");
+    assert_eq!((&answer["stdout_bytes"], &answer["streams_open"]), (&json!(4), &json!(true)));
+    let path = format!("/api/commands/{}", answer["id"].as_str().unwrap());
+    let record = wait_for("the end of its streams", || {
+        let record = rig.get(&path).is(200);
+        (record["streams_open"] == false).then_some(record)
+    });
+    assert_eq!((&record["stdout_bytes"], &record["status"]), (&json!(12), &json!("exited")));
+    assert_eq!(rig.get(&format!("{path}/output/stdout")).body, b"now\nlateout\n");
+    assert_eq!(rig.get("/api/threads/t/commands").is(200)["items"][0]["stdout_bytes"], 12);
+}
+
+#[test]
+fn the_id_of_a_deleted_threads_command_runs_nothing_again() {
+    let mut rig = Rig::new();
+    let exec = json!({ "command": "echo once", "id": "c" });
+    rig.post("/api/threads/t/exec", &exec).is(200);
+    rig.delete("/api/threads/t").is(204);
+    let told = rig.post("/api/threads/t/exec", &exec).fails(409, "conflict");
+    assert!(told["message"].as_str().unwrap().contains("24 hours"), "{told}");
+    rig.kill();
+    rig.start();
+    rig.post("/api/threads/u/exec", &exec).fails(409, "conflict");
+    assert_eq!(rig.exec("t", "echo other")["stdout"], "other\n");
+}

@@ -5,7 +5,9 @@ mod database;
 mod kills;
 mod room;
 
-use crate::rig::{Rig, rounds};
+pub(crate) use room::Small;
+
+use crate::rig::{Rig, rounds, wait_for};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -36,6 +38,25 @@ fn a_second_server_over_the_same_data_is_refused_and_the_first_goes_on() {
     assert!(said.contains("runs already") && said.contains(&*rig.data().to_string_lossy()), "{said}");
     assert_eq!(rig.exec("t", "echo $A")["stdout"], "1\n");
     assert!(rig.data().join("stead.sock").exists());
+}
+
+#[test]
+fn a_server_that_is_started_while_the_one_before_it_is_still_dying_waits_for_its_end() {
+    let mut rig = Rig::new();
+    rig.kill();
+    let lock = std::fs::File::open(rig.data().join("server.lock")).unwrap();
+    lock.lock().unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&lock.metadata().unwrap());
+    let letting_go = std::thread::spawn(move || {
+        wait_for("somebody waits for the lock", || {
+            let locks = std::fs::read_to_string("/proc/locks").unwrap();
+            locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} "))).then_some(())
+        });
+        drop(lock);
+    });
+    rig.start();
+    letting_go.join().unwrap();
+    assert_eq!(rig.exec("t", "echo here")["stdout"], "here\n");
 }
 
 #[test]

@@ -224,3 +224,50 @@ fn an_orphan_is_removed_with_its_processes() {
     rig.post(&format!("/api/orphans/{instance}/remove"), &json!({})).is(204);
     assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));
 }
+
+#[test]
+fn what_was_paused_by_force_may_be_paused_again() {
+    let rig = Rig::new();
+    rig.post("/api/threads/t/exec", &json!({ "command": "cat", "id": "c", "stdin_open": true, "background": true }))
+        .is(202);
+    let hint = rig.post("/api/threads/t/pause", &json!({})).fails(409, "conflict")["hint"].clone();
+    assert!(hint.as_str().unwrap().contains("force"), "{hint}");
+    rig.post("/api/threads/t/pause", &json!({ "force": true })).is(200);
+    for body in [json!({}), json!({ "force": true }), json!({ "force": false })] {
+        assert_eq!(rig.post("/api/threads/t/pause", &body).is(200)["observed_state"], "paused", "{body}");
+    }
+    assert_eq!(rig.get("/api/threads/t/session").is(200)["status"], "paused");
+    rig.post("/api/threads/t/resume", &json!({})).is(200);
+    rig.call("POST", "/api/commands/c/stdin?eof=true", &[], b"").is(204);
+}
+
+#[test]
+fn the_terminals_of_a_lease_are_in_one_order_everywhere() {
+    let rig = Rig::new();
+    rig.exec("t", "true");
+    for name in ["b", "a"] {
+        rig.post("/api/threads/t/terminals", &json!({ "name": name })).is(201);
+    }
+    let shown = lease(&rig, "t")["terminals"].clone();
+    assert_eq!(shown.as_array().unwrap().len(), 3);
+    assert_eq!(rig.post("/api/threads/t/pause", &json!({})).is(200)["terminals"], shown);
+    assert_eq!(rig.post("/api/threads/t/resume", &json!({})).is(200)["terminals"], shown);
+    assert_eq!(rig.get("/api/leases").is(200)["items"][0]["terminals"], shown);
+}
+
+#[test]
+fn a_server_that_pauses_at_its_end_leaves_a_paused_session_whose_command_goes_on() {
+    let mut rig = Rig::with_config("default_provider = 'p'\n[provider.p]\nkind = 'local'\non_exit = 'pause'\n", &[]);
+    let exec = json!({ "command": "read x; echo got $x", "stdin_open": true, "background": true, "id": "c" });
+    rig.post("/api/threads/t/exec", &exec).is(202);
+    wait_for("a running command", || (rig.get("/api/commands/c").is(200)["status"] == "running").then_some(()));
+    let session = rig.get("/api/threads/t/session").is(200)["session_id"].clone();
+    rig.terminate();
+    rig.start();
+    let after = rig.get("/api/threads/t/session").is(200);
+    assert_eq!((&after["session_id"], &after["status"]), (&session, &json!("paused")), "{after}");
+    rig.post("/api/threads/t/resume", &json!({})).is(200);
+    rig.call("POST", "/api/commands/c/stdin?eof=true", &[], b"it\n").is(204);
+    wait_for("its end", || (rig.get("/api/commands/c").is(200)["status"] == "exited").then_some(()));
+    assert_eq!(rig.get("/api/commands/c/output/stdout").body, b"got it\n");
+}

@@ -7,6 +7,7 @@
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 
+mod clouds;
 mod env;
 mod exec;
 mod faults;
@@ -15,10 +16,15 @@ mod fork;
 mod leases;
 mod lists;
 mod load;
+mod lost;
+mod memories;
 mod openapi;
+mod projects;
 mod pty;
+mod retention;
 mod rig;
 mod security;
 mod terminals;
 mod threads;
 mod tokens;
+mod walls;

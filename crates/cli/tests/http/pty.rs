@@ -1,6 +1,6 @@
 //! A person at a terminal, over a WebSocket.
 
-use crate::rig::{PATIENCE, Rig};
+use crate::rig::{PATIENCE, Rig, wait_for};
 use serde_json::{Value, json};
 use std::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -229,4 +229,39 @@ fn what_can_not_be_attached_to_is_refused() {
         assert_eq!((status, code.as_str()), want, "{query}");
     }
     assert_eq!(rig.get("/api/threads/t/lease").is(200)["observed_state"], "none");
+}
+
+#[test]
+fn whoever_is_attached_counts_among_the_connections() {
+    let rig = Rig::with_config("[server]\nmax_connections = 4\n", &[]);
+    let bearer = format!("Bearer {}", rig.token);
+    let mut people = Vec::new();
+    // What set the rig up may still have a connection of its own open.
+    let refused =
+        wait_for("being turned away", || match knock(&rig, "/api/threads/t/pty", &[("authorization", &bearer)]) {
+            Ok(person) => {
+                people.push(person);
+                assert!(people.len() <= 4, "the limit is passed");
+                None
+            }
+            Err(refused) => Some(refused),
+        });
+    assert_eq!(refused, (503, "unavailable".to_owned()));
+    assert!(!people.is_empty());
+    people.clear();
+    wait_for("room", || knock(&rig, "/api/threads/t/pty", &[("authorization", &bearer)]).ok());
+}
+
+#[test]
+fn who_says_what_is_not_the_protocol_is_told_so() {
+    let rig = Rig::new();
+    let mut person = attach(&rig, "/api/threads/t/pty");
+    person.says(&json!({ "type": "dance" }));
+    let told = loop {
+        if let Message::Close(frame) = person.socket.read().unwrap() {
+            break frame.unwrap();
+        }
+    };
+    assert_eq!(u16::from(told.code), 1008);
+    assert!(told.reason.contains("resize"), "{told:?}");
 }

@@ -7,7 +7,16 @@ use serde_json::{Value, json};
 fn a_thread_is_made_as_asked_and_shown_with_every_field() {
     let rig = Rig::new();
     let made = rig.post("/api/threads", &json!({ "id": "A.b_c:d-1" })).is(201);
-    let fields = ["created_at", "default_terminal_id", "id", "last_active_at", "lease_id", "project_id", "provider"];
+    let fields = [
+        "created_at",
+        "default_terminal_id",
+        "id",
+        "last_active_at",
+        "lease_id",
+        "project_id",
+        "provider",
+        "retention",
+    ];
     assert_eq!(keys(&made), fields);
     assert_eq!((&made["id"], &made["project_id"]), (&json!("A.b_c:d-1"), &Value::Null));
     for (field, prefix) in [("default_terminal_id", "term-"), ("lease_id", "lease-")] {
@@ -257,4 +266,35 @@ fn reading_wakes_nothing() {
         assert_eq!((&after["observed_state"], &after["desired_state"]), (&json!(observed), &before["desired_state"]));
     }
     assert_eq!(rig.get("/api/sessions").is(200)["items"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_session_whose_time_is_over_is_shown_closed_before_anybody_closes_it() {
+    let rig = Rig::new();
+    rig.post("/api/threads", &json!({ "id": "t", "policy": { "idle_timeout_s": 0 } })).is(201);
+    rig.exec("t", "true");
+    // A moment later; the reaper comes much later.
+    let shown = wait_for("the end of the session", || {
+        let shown = rig.get("/api/threads/t/session").is(200);
+        (shown["status"] == "closed").then_some(shown)
+    });
+    assert_eq!((&shown["close_reason"], &shown["ended_at"]), (&json!("idle_timeout"), &shown["expires_at"]));
+    assert_eq!(rig.get("/api/sessions").is(200)["items"][0]["status"], "closed");
+}
+
+#[test]
+fn a_thread_is_shown_with_its_latest_use() {
+    let mut rig = Rig::new();
+    rig.exec("a", "true");
+    rig.exec("b", "true");
+    let used = |rig: &Rig, id: &str| rig.get(&format!("/api/threads/{id}")).is(200)["last_active_at"].clone();
+    rig.exec("a", "true");
+    let (a, b) = (used(&rig, "a"), used(&rig, "b"));
+    assert!(a.as_str() > b.as_str(), "{a} {b}");
+    let listed = rig.get("/api/threads").is(200);
+    let listed = listed["items"].as_array().unwrap().iter().find(|item| item["id"] == "a").unwrap();
+    assert_eq!(listed["last_active_at"], a);
+    rig.terminate();
+    rig.start();
+    assert_eq!(used(&rig, "a"), a);
 }

@@ -24,7 +24,9 @@ fn with_projects() -> Rig {
     runtime.block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
         for id in ["one-00000001", "two-00000002"] {
-            let insert = "INSERT INTO projects (id, prefix, created_at) VALUES (?, ?, 1)";
+            let insert = "INSERT INTO projects (id, prefix, description, tags, config, last_accessed_at, expires_at,
+                            keep_days, pinned, version, created_at)
+                          VALUES (?, ?, '', '[]', '{}', 1, 9999999999999, 30, 0, 0, 1)";
             let prefix = id.split('-').next().unwrap();
             sqlx::query(insert).bind(id).bind(prefix).execute(&mut database).await.unwrap();
         }

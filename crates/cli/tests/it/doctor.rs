@@ -70,3 +70,24 @@ fn a_provider_that_can_not_work_says_why_and_the_exit_code_tells() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("local: does not work: can't use"), "{}", text(&output.stdout));
 }
+
+#[test]
+fn a_line_of_a_file_of_variables_that_is_none_is_named_with_its_file_and_number() {
+    let rig = Rig::new();
+    for wrong in ["\"/memories/\" = \"filesystem\"", "STEAD_LOG", "2X=1", "A B=1", "=1"] {
+        std::fs::write(rig.scratch().join("vars"), format!("# said\nexport OTHER=1\n{wrong}\n")).unwrap();
+        let output = doctor(&rig, &["--env-file", "vars"]);
+        let complaint = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{wrong}: {complaint}");
+        assert!(complaint.contains("`vars`, line 3"), "{wrong}: {complaint}");
+    }
+    let tables = Command::new(env!("CARGO_BIN_EXE_stead")).args(["settings", "--env"]).output().unwrap();
+    let tables = text(&tables.stdout);
+    let tables: Vec<_> = tables.lines().filter_map(|line| line.strip_prefix("# STEAD_ROUTES=")).collect();
+    assert_eq!(tables.len(), 3, "{tables:?}");
+    for table in tables {
+        std::fs::write(rig.scratch().join("vars"), format!("STEAD_ROUTES={table}\n")).unwrap();
+        let output = doctor(&rig, &["--env-file", "vars"]);
+        assert!(output.status.success(), "{table}: {}", text(&output.stderr));
+    }
+}

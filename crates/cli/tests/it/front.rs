@@ -3,6 +3,8 @@
 mod attach;
 mod codes;
 mod listing;
+mod memory;
+mod projects;
 mod starting;
 mod streams;
 mod surviving;

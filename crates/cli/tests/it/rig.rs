@@ -163,6 +163,11 @@ impl Run {
     }
 
     #[track_caller]
+    pub(crate) fn wait_for_stderr(&self, text: &str) {
+        wait_for(&format!("`{text}` on standard error"), || text_of(&self.stderr).contains(text).then_some(()));
+    }
+
+    #[track_caller]
     pub(crate) fn end(mut self) -> Said {
         let status = wait(&mut self.child);
         Said { code: status.code(), stdout: text_of(&self.stdout), stderr: text_of(&self.stderr) }

@@ -165,14 +165,13 @@ pub(crate) async fn start(
         treatments: treatments.clone(),
         reap_every: Duration::from_hours(1),
     };
+    let store = Arc::new(SqliteStore::open(&dir.join("stead.db")).await.unwrap());
+    let providers = Providers::new(four.into_iter().chain(more.iter().cloned()));
     let parts = Parts {
-        store: Arc::new(SqliteStore::open(&dir.join("stead.db")).await.unwrap()),
-        providers: Providers::new(four.into_iter().chain(more.iter().cloned())),
-        settings,
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         names: Arc::new(RandomNames),
         vault: Vault::at(dir.join("secret.key")),
-        journal_limit: 20 << 30,
+        ..Parts::new(store, providers, settings)
     };
     Stead::start(parts).await.unwrap()
 }

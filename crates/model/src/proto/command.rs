@@ -249,6 +249,10 @@ pub struct StdinBytes {
     /// Close it behind these bytes.
     #[n(2)]
     pub eof: bool,
+    /// Where in all that the command is ever sent these bytes begin. Sent again, what has arrived before is left out, so
+    /// that who was cut off in the middle may repeat itself. From 0 on, for the whole of a command's input or not at all.
+    #[n(3)]
+    pub offset: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

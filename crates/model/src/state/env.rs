@@ -65,9 +65,8 @@ impl ShellState {
         });
         self.aliases.retain(|name, value| !holds(value) || (say(name), false).1);
         self.traps.retain(|name, value| !holds(value) || (say(name.as_bytes()), false).1);
-        if holds(&self.functions.text) {
-            say(b"functions");
-            self.functions = super::Functions::default();
+        for name in self.functions.leave_out(|text| holds(text)) {
+            say(&name);
         }
         if self.args.iter().any(|arg| holds(arg)) {
             say(b"arguments");
@@ -79,6 +78,14 @@ impl ShellState {
         }
         self.dirs.retain(|dir| !holds(dir));
         gone
+    }
+
+    /// With other names for directories. Only for what is shown: a shell could not go to them.
+    pub fn mask_paths(&mut self, mask: impl Fn(&[u8]) -> Vec<u8>) {
+        let paths = std::iter::once(&mut self.cwd).chain(&mut self.oldpwd).chain(&mut self.dirs);
+        for path in paths {
+            *path = Bytes(mask(path));
+        }
     }
 
     /// As it is shown: with the variables that are still to be set, and with a mask for each secret.
@@ -231,6 +238,42 @@ mod tests {
         let gone = state.hide(&BTreeSet::from([Bytes::from("TOKEN")]), &[&secret]);
         assert_eq!(gone, ["AUTH", "LIST", "a", "INT", "arguments"]);
         assert_eq!(state, with(&[("KEPT", "declare -x KEPT=\"kept\"")]));
+    }
+
+    #[test]
+    fn of_functions_only_the_one_that_holds_a_secret_goes() {
+        let text = "\
+            auth () \n{ \n    curl -H 'Bearer hunter22'\n}\n\
+            build () \n{ \n    cat <<E\n}\nkept\nE\n\n}\n\
+            function c-d () \n{ \n    :\n}\ndeclare -fx c-d\n";
+        let mut state = ShellState::default();
+        state.functions.text = Bytes::from(text);
+        state.functions.names = ["auth", "build", "c-d"].map(Bytes::from).into();
+        state.functions.exported = ["auth", "c-d"].map(Bytes::from).into();
+        assert_eq!(state.hide(&BTreeSet::new(), &[&Secret::new("hunter22")]), ["auth"]);
+        assert_eq!(state.functions.names, ["build", "c-d"].map(Bytes::from).into());
+        assert_eq!(state.functions.exported, ["c-d"].map(Bytes::from).into());
+        assert_eq!(state.functions.text, Bytes::from(text.split_at(text.find("build").unwrap()).1));
+    }
+
+    #[test]
+    fn where_nobody_can_tell_where_a_function_ends_all_go() {
+        // The document in `a` looks like the beginning of `b`.
+        let text = "a () \n{ \n    cat <<E\nb () \n{ \nhunter22\n}\nE\n\n}\nb () \n{ \n    :\n}\n";
+        let mut state = ShellState::default();
+        state.functions.text = Bytes::from(text);
+        state.functions.names = ["a", "b"].map(Bytes::from).into();
+        assert_eq!(state.hide(&BTreeSet::new(), &[&Secret::new("hunter22")]), ["a", "b"]);
+        assert_eq!(state.functions, super::super::Functions::default());
+    }
+
+    #[test]
+    fn directories_are_shown_without_a_secret() {
+        let mut state =
+            ShellState { cwd: "/w/hunter22/x".into(), oldpwd: Some("/w/hunter22".into()), ..ShellState::default() };
+        let secret = [Secret::new("hunter22")];
+        state.mask_paths(|path| crate::env::redact(path, &secret));
+        assert_eq!((state.cwd, state.oldpwd), ("/w/***/x".into(), Some("/w/***".into())));
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub enum Overwrite {
 impl Files {
     /// Makes a directory and those above it. False if it was there.
     pub async fn make_dir(&self, path: impl AsRef<[u8]>) -> Result<bool, Error> {
-        self.at(path.as_ref(), |ground, path| {
+        self.change(path.as_ref(), |ground, path| {
             let spot = ground.find(path, Last::Follow, Way::Make)?;
             let Some(name) = &spot.name else { return Ok(false) };
             match rustix::fs::mkdirat(&spot.dir, name, Mode::from_raw_mode(0o755)) {
@@ -38,7 +38,7 @@ impl Files {
 
     /// Removes a file, a link, or a directory that is empty.
     pub async fn remove(&self, path: impl AsRef<[u8]>, condition: Condition) -> Result<(), Error> {
-        self.at(path.as_ref(), move |ground, path| {
+        self.change(path.as_ref(), move |ground, path| {
             let spot = ground.find(path, Last::Keep, Way::MustBe)?;
             let name = removable(ground, &spot, &condition)?;
             match rustix::fs::unlinkat(&spot.dir, name, AtFlags::empty()) {
@@ -51,7 +51,7 @@ impl Files {
 
     /// Removes a directory with all that is in it; through no link.
     pub async fn remove_all(&self, path: impl AsRef<[u8]>, condition: Condition) -> Result<(), Error> {
-        self.at(path.as_ref(), move |ground, path| {
+        self.change(path.as_ref(), move |ground, path| {
             let spot = ground.find(path, Last::Keep, Way::MustBe)?;
             let name = removable(ground, &spot, &condition)?;
             remove_below(&spot.dir, name)
@@ -68,7 +68,7 @@ impl Files {
         overwrite: Overwrite,
     ) -> Result<Entry, Error> {
         let to = to.as_ref().to_vec();
-        self.at(from.as_ref(), move |ground, from| {
+        self.change(from.as_ref(), move |ground, from| {
             let old = ground.find(from, Last::Keep, Way::MustBe)?;
             let old_name = removable(ground, &old, &Condition::Present)?;
             let done = move_to(ground, &old, old_name, &to, overwrite);
@@ -79,7 +79,7 @@ impl Files {
 }
 
 /// The name of what may be taken away: there, named, and not what holds the server's own.
-fn removable<'a>(ground: &Ground, spot: &'a Spot, condition: &Condition) -> Result<&'a OsStr, Failure> {
+pub(super) fn removable<'a>(ground: &Ground, spot: &'a Spot, condition: &Condition) -> Result<&'a OsStr, Failure> {
     let name = spot.entry()?;
     let stat = spot.stat()?.ok_or(Errno::NOENT)?;
     if spot.as_dir && !is_dir(&stat) {

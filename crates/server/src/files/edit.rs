@@ -8,7 +8,7 @@ use crate::error::Error;
 use std::io::Read;
 
 /// An edit holds the file in memory, twice.
-const MAX_EDITED: u64 = 64 * 1024 * 1024;
+pub(crate) const MAX_EDITED: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edit {
@@ -24,16 +24,29 @@ pub struct Edited {
     pub written: Written,
 }
 
+impl Edit {
+    /// How many bytes a file gets longer by it.
+    pub(crate) fn growth(&self) -> u64 {
+        self.count.saturating_mul((self.new.len() as u64).saturating_sub(self.old.len() as u64))
+    }
+
+    /// Whether it says what to do.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.old.is_empty() {
+            return Err(Error::Invalid("`old` is empty: it would be everywhere".to_owned()));
+        }
+        if self.count == 0 {
+            return Err(Error::Invalid("`count` is 0: nothing would be edited".to_owned()));
+        }
+        Ok(())
+    }
+}
+
 impl Files {
     /// Exchanges text, if it is there exactly as often as the caller believes and nobody else changes the file meanwhile.
     pub async fn edit(&self, path: impl AsRef<[u8]>, edit: Edit) -> Result<Edited, Error> {
-        if edit.old.is_empty() {
-            return Err(Error::Invalid("`old` is empty: it would be everywhere".to_owned()));
-        }
-        if edit.count == 0 {
-            return Err(Error::Invalid("`count` is 0: nothing would be edited".to_owned()));
-        }
-        self.at(path.as_ref(), move |ground, path| {
+        edit.check()?;
+        self.change(path.as_ref(), move |ground, path| {
             let (file, stat) = ground.find(path, Last::Follow, Way::MustBe)?.open_file()?;
             let mut bytes = Vec::new();
             file.take(MAX_EDITED + 1).read_to_end(&mut bytes)?;
@@ -59,7 +72,8 @@ impl Files {
     }
 }
 
-fn exchange(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
+/// Every occurrence, and how many they were.
+pub(crate) fn exchange(text: &[u8], old: &[u8], new: &[u8]) -> (Vec<u8>, u64) {
     let (mut result, mut count, mut done) = (Vec::with_capacity(text.len()), 0, 0);
     for at in memchr::memmem::find_iter(text, old) {
         result.extend_from_slice(text.get(done..at).unwrap_or_default());

@@ -12,7 +12,6 @@ use crate::error::Error;
 use globset::GlobMatcher;
 use regex::bytes::{Regex, RegexBuilder};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -32,6 +31,8 @@ const MAX_PATTERN: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grep {
     pub pattern: String,
+    /// The pattern is text as it stands, no expression.
+    pub literal: bool,
     pub ignore_case: bool,
     /// Only files whose path below the directory fits this.
     pub glob: Option<String>,
@@ -67,39 +68,53 @@ pub struct Matches {
 impl Files {
     /// Searches a file, or every plain file below a directory; not through links.
     pub async fn grep(&self, path: impl AsRef<[u8]>, grep: Grep, page: Page) -> Result<Matches, Error> {
-        let regex = RegexBuilder::new(&grep.pattern).case_insensitive(grep.ignore_case).size_limit(MAX_PATTERN).build();
-        let regex = regex.map_err(|error| Error::Invalid(format!("`pattern`: {error}")))?;
-        let glob = grep.glob.as_deref().map(matcher).transpose()?;
+        let search = Search::new(&grep, page.limit, Ground::absolute(path.as_ref()))?;
         self.at(path.as_ref(), move |ground, path| {
             let after = page.after.map(|after| parse_cursor(&after)).transpose()?;
-            let shown = Ground::absolute(path);
-            let found = Matches::default();
-            Search { regex, glob, limit: page.limit, shown, found, deadline: Instant::now() + PATIENCE }
-                .run(ground, path, after)
+            search.run(ground, path, after)
         })
         .await
     }
 }
 
-struct Search {
+/// A search under way; wherever the files are.
+pub(crate) struct Search {
     regex: Regex,
     glob: Option<GlobMatcher>,
     limit: usize,
     shown: Vec<u8>,
-    found: Matches,
-    deadline: Instant,
+    pub(crate) found: Matches,
+    pub(crate) deadline: Instant,
 }
 
-/// The line after which to go on, and its file.
-type Cursor = (u64, Vec<u8>);
+/// For a file that was searched to its end: what follows is in the next.
+pub(crate) const THROUGH: u64 = u64::MAX;
 
-enum Searched {
+/// The line after which to go on, and its file.
+pub(crate) type Cursor = (u64, Vec<u8>);
+
+pub(crate) enum Searched {
     Through,
     /// Full or out of time, after this line.
     Until(u64),
 }
 
 impl Search {
+    /// Below a path, as it is shown.
+    pub(crate) fn new(grep: &Grep, limit: usize, shown: Vec<u8>) -> Result<Self, Error> {
+        let pattern = if grep.literal { regex::escape(&grep.pattern) } else { grep.pattern.clone() };
+        let regex = RegexBuilder::new(&pattern).case_insensitive(grep.ignore_case).size_limit(MAX_PATTERN).build();
+        let regex = regex.map_err(|error| Error::Invalid(format!("`pattern`: {error}")))?;
+        let glob = grep.glob.as_deref().map(matcher).transpose()?;
+        let deadline = Instant::now() + PATIENCE;
+        Ok(Self { regex, glob, limit, shown, found: Matches::default(), deadline })
+    }
+
+    /// Whether a file is searched at all, by its path below where the search began.
+    pub(crate) fn wants(&self, path: &[u8]) -> bool {
+        self.glob.as_ref().is_none_or(|glob| glob.is_match(Path::new(OsStr::from_bytes(path))))
+    }
+
     fn run(mut self, ground: &Ground, path: &[u8], after: Option<Cursor>) -> Result<Matches, Failure> {
         let spot = ground.find(path, Last::Follow, Way::MustBe)?;
         if !spot.stat()?.is_some_and(|stat| is_dir(&stat)) {
@@ -112,7 +127,7 @@ impl Search {
         }
         let resumed = after.as_ref().map(|(_, path)| path.clone());
         // The file in whose middle the last page ended comes first.
-        if let Some((line, within)) = after.filter(|(line, _)| *line > 0) {
+        if let Some((line, within)) = after.filter(|(line, _)| *line != THROUGH) {
             let rest = ground.find(&below(path, OsStr::from_bytes(&within)), Last::Keep, Way::MustBe);
             if let Ok((file, _)) = rest.and_then(|spot: Spot| spot.open_file())
                 && let Searched::Until(line) = self.search(&within, file, line)?
@@ -124,9 +139,7 @@ impl Search {
         let mut stopped = None;
         let last =
             Traverse::new(super::ground::MAX_DEPTH, resumed, ground.private_ids()).run(spot.open_dir()?, |visit| {
-                let wanted =
-                    self.glob.as_ref().is_none_or(|glob| glob.is_match(Path::new(OsStr::from_bytes(visit.path))));
-                if kind(visit.stat) != Kind::File || !wanted {
+                if kind(visit.stat) != Kind::File || !self.wants(visit.path) {
                     return Ok(Next::On);
                 }
                 let spot = visit.spot()?;
@@ -142,11 +155,12 @@ impl Search {
                     }
                 }
             })?;
-        self.found.next = last.map(|path| cursor(stopped.unwrap_or(0), &path));
+        self.found.next = last.map(|path| cursor(stopped.unwrap_or(THROUGH), &path));
         Ok(self.found)
     }
 
-    fn search(&mut self, path: &[u8], file: File, after: u64) -> Result<Searched, Failure> {
+    /// Looks through one file, behind a line. An empty path is the one that the search began with.
+    pub(crate) fn search(&mut self, path: &[u8], file: impl Read, after: u64) -> std::io::Result<Searched> {
         let mut reader = BufReader::with_capacity(64 * 1024, file);
         let start = reader.fill_buf()?;
         if start.iter().take(LOOKED_AT).any(|byte| *byte == 0) {
@@ -190,7 +204,7 @@ impl Search {
         }
     }
 
-    fn skip(&mut self, path: &[u8], reason: &'static str) {
+    pub(crate) fn skip(&mut self, path: &[u8], reason: &'static str) {
         self.found.files_skipped += 1;
         if self.found.skipped.len() < MAX_SKIPPED {
             let path = if path.is_empty() { self.shown.clone() } else { below(&self.shown, OsStr::from_bytes(path)) };
@@ -199,11 +213,11 @@ impl Search {
     }
 }
 
-fn cursor(line: u64, path: &[u8]) -> Vec<u8> {
+pub(crate) fn cursor(line: u64, path: &[u8]) -> Vec<u8> {
     [line.to_string().as_bytes(), b":", path].concat()
 }
 
-fn parse_cursor(cursor: &[u8]) -> Result<Cursor, Error> {
+pub(crate) fn parse_cursor(cursor: &[u8]) -> Result<Cursor, Error> {
     let parse = || {
         let at = cursor.iter().position(|byte| *byte == b':')?;
         let (line, path) = cursor.split_at(at);

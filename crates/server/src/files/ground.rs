@@ -34,6 +34,8 @@ const SCRATCH: &str = "/tmp";
 pub(super) struct Ground {
     trees: Vec<Tree>,
     private: Vec<PathBuf>,
+    /// Whether `/tmp` is everybody's.
+    has_scratch: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +60,12 @@ impl Ground {
         if let Some(workspace) = trees.first().filter(|_| !trees.iter().any(|tree| tree.inside == "/workspace")) {
             trees.push(Tree { inside: "/workspace".to_owned(), outside: workspace.outside.clone() });
         }
-        Self { trees, private }
+        Self { trees, private, has_scratch: true }
+    }
+
+    /// Trees under the paths that they have, and no other.
+    pub(super) fn over(trees: Vec<Tree>) -> Self {
+        Self { trees, private: Vec::new(), has_scratch: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -137,7 +144,7 @@ impl Ground {
         let (tree, rest) = found
             .max_by_key(|(tree, _)| tree.inside.len())
             .ok_or(Failure::Path("it is not in the workspace, the home directory or another tree of the sandbox"))?;
-        let root = Root { outside: tree.outside.clone(), is_scratch: tree.inside == SCRATCH };
+        let root = Root { outside: tree.outside.clone(), is_scratch: self.has_scratch && tree.inside == SCRATCH };
         if root.is_scratch && from.is_some_and(|from| !from.is_scratch) {
             return Err(Failure::Path(LEADS_OUT));
         }

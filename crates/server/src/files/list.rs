@@ -51,7 +51,7 @@ impl Files {
     }
 }
 
-pub(super) fn matcher(pattern: &str) -> Result<GlobMatcher, Error> {
+pub(crate) fn matcher(pattern: &str) -> Result<GlobMatcher, Error> {
     if pattern.starts_with('/') || pattern.split('/').any(|part| part == "..") {
         let message = "a pattern is relative to `path`, and goes down only".to_owned();
         return Err(Error::Path { path: pattern.to_owned(), message });

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// How many names of a directory are held.
 const NAMES: usize = 10_000;
 /// How long one request may look around; then it says how far it came.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Visit<'a> {
     /// From where the walk began.
@@ -39,7 +39,7 @@ impl Visit<'_> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     On,
     Stop,
 }
@@ -148,10 +148,10 @@ fn descend(levels: &mut Vec<Level>, name: &OsStr, path: Vec<u8>, after: Option<&
     Ok(())
 }
 
-type Names = (std::vec::IntoIter<OsString>, Option<OsString>);
+pub(super) type Names = (std::vec::IntoIter<OsString>, Option<OsString>);
 
 /// The first names of a directory after one, in order; and the last of them, if there are more.
-fn names(dir: &OwnedFd, after: Option<&OsStr>) -> Result<Names, Failure> {
+pub(super) fn names(dir: &OwnedFd, after: Option<&OsStr>) -> Result<Names, Failure> {
     let mut first = BinaryHeap::new();
     let mut more = false;
     for entry in Dir::read_from(dir)? {

@@ -6,6 +6,7 @@
 
 mod merge;
 mod notes;
+mod replace;
 mod stage;
 mod stream;
 
@@ -16,6 +17,7 @@ use super::spot::is_dir;
 use crate::error::Error;
 use bytes::Bytes;
 use merge::{check, merge};
+pub(crate) use replace::Replacement;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use stage::Stage;
@@ -53,6 +55,7 @@ pub struct Unpacked {
 pub struct Unpacking {
     pieces: mpsc::Sender<Body>,
     work: JoinHandle<Result<Unpacked, Error>>,
+    files: Files,
 }
 
 impl Files {
@@ -67,10 +70,10 @@ impl Files {
         let stage = stage.await?;
         let (pieces, received) = mpsc::channel(AHEAD);
         let (ground, path) = (std::sync::Arc::clone(&self.ground), path.as_ref().to_vec());
-        let work = self.inner.core.tasks.spawn_blocking(move || {
+        let work = self.tasks.spawn_blocking(move || {
             unpack(&ground, &path, &stage, received, bounds).map_err(|failure| failure.at(&path))
         });
-        Ok(Unpacking { pieces, work })
+        Ok(Unpacking { pieces, work, files: self.clone() })
     }
 }
 
@@ -86,7 +89,9 @@ impl Unpacking {
     /// All was sent: moves it to where it belongs.
     pub async fn finish(self) -> Result<Unpacked, Error> {
         let _ = self.pieces.send(Body::End).await;
-        self.work.await.unwrap_or_else(|error| Err(Error::Io(error.to_string())))
+        let unpacked = self.work.await.unwrap_or_else(|error| Err(Error::Io(error.to_string())))?;
+        self.files.deliver().await?;
+        Ok(unpacked)
     }
 }
 

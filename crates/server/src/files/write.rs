@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::AsyncWriteExt;
 
 /// What must be so for a change to happen.
@@ -70,6 +70,19 @@ impl Files {
     pub async fn write(&self, path: impl AsRef<[u8]>, bytes: Vec<u8>) -> Result<Written, Error> {
         self.at(path.as_ref(), move |ground, path| put(ground, path, &bytes, &Condition::Any)).await
     }
+
+    /// Writes a small file that nobody may read but whom this mode lets, whatever was there.
+    pub async fn write_as(&self, path: impl AsRef<[u8]>, bytes: Vec<u8>, mode: u32) -> Result<Written, Error> {
+        let mode = Access::Only(Mode::from_raw_mode(mode & 0o777));
+        let write = move |ground: &Ground, path: &[u8]| {
+            let spot = ground.find(path, Last::Follow, Way::AsFarAsItGoes)?;
+            replaceable(&spot)?;
+            let (mut file, draft) = Draft::new(spot.dir)?;
+            file.write_all(&bytes)?;
+            name(ground, path, &file, draft, &Condition::Any, mode)
+        };
+        self.change(path.as_ref(), write).await
+    }
 }
 
 impl Writing {
@@ -83,7 +96,9 @@ impl Writing {
         self.file.flush().await.map_err(|error| Failure::from(error).at(&self.path))?;
         let file = self.file.into_std().await;
         let (draft, condition) = (self.draft, self.condition);
-        self.files.at(&self.path, move |ground, path| name(ground, path, &file, draft, &condition)).await
+        self.files
+            .change(&self.path, move |ground, path| name(ground, path, &file, draft, &condition, Access::AsItWas))
+            .await
     }
 }
 
@@ -93,7 +108,7 @@ pub(super) fn put(ground: &Ground, path: &[u8], bytes: &[u8], condition: &Condit
     condition.check(replaceable(&spot)?.as_ref())?;
     let (mut file, draft) = Draft::new(spot.dir)?;
     file.write_all(bytes)?;
-    name(ground, path, &file, draft, condition)
+    name(ground, path, &file, draft, condition, Access::AsItWas)
 }
 
 /// Writes what another file has in it, with its mode.
@@ -109,11 +124,24 @@ pub(super) fn copy(
     let (mut file, draft) = Draft::new(spot.dir)?;
     std::io::copy(from, &mut file)?;
     rustix::fs::fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
-    name(ground, path, &file, draft, condition)
+    name(ground, path, &file, draft, condition, Access::AsItWas)
 }
 
 /// Two that look and then change must not do so at the same time; what runs in the sandbox can't be kept from it.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// So long nobody gives a file its name: a tree can be exchanged for another, and nothing lands in the old one unseen.
+pub(super) fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Who may do what with a file that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// As with the one that it replaces; a new one as any other.
+    AsItWas,
+    Only(Mode),
+}
 
 fn name(
     ground: &Ground,
@@ -121,13 +149,17 @@ fn name(
     file: &File,
     mut draft: Draft,
     condition: &Condition,
+    access: Access,
 ) -> Result<Written, Failure> {
+    if let Access::Only(mode) = access {
+        rustix::fs::fchmod(file, mode)?;
+    }
     // Synced before the turn, so that nobody waits for somebody else's disk.
     let before = ground.find(path, Last::Follow, Way::AsFarAsItGoes)?;
     if replaceable(&before)?.is_some() {
         file.sync_data()?;
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     loop {
         let spot = ground.find(path, Last::Follow, Way::AsFarAsItGoes)?;
         let there = replaceable(&spot)?;
@@ -138,7 +170,9 @@ fn name(
         let placed = match &there {
             None => draft.create(file, &spot.dir, entry),
             Some(stat) => {
-                rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
+                if access == Access::AsItWas {
+                    rustix::fs::fchmod(file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
+                }
                 draft.replace(file, &spot.dir, entry)
             }
         };
@@ -169,13 +203,17 @@ fn replaceable(spot: &Spot) -> Result<Option<Stat>, Failure> {
 
 impl Condition {
     pub(super) fn check(&self, there: Option<&Stat>) -> Result<(), Error> {
-        let tag = there.map(etag);
+        self.check_tag(there.map(etag).as_deref())
+    }
+
+    /// By the tag of what is there.
+    pub(crate) fn check_tag(&self, tag: Option<&str>) -> Result<(), Error> {
         let holds = match self {
             Self::Any => true,
             Self::Absent => tag.is_none(),
             Self::Present => tag.is_some(),
-            Self::Is(tags) => tag.is_some_and(|tag| tags.contains(&tag)),
-            Self::IsNot(tags) => tag.is_none_or(|tag| !tags.contains(&tag)),
+            Self::Is(tags) => tag.is_some_and(|tag| tags.iter().any(|other| other == tag)),
+            Self::IsNot(tags) => tag.is_none_or(|tag| !tags.iter().any(|other| other == tag)),
         };
         if holds {
             return Ok(());

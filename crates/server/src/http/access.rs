@@ -1,17 +1,20 @@
-//! Who may ask for what. A handler names the right it needs by the type it takes: [`OfThread`], [`OfCommand`],
-//! [`OfTerminal`] for what belongs to somebody's project, [`All`] for what belongs to everybody, [`Admin`] for the rest.
+//! Who may ask for what. A handler names the right it needs by the type it takes: [`OfProject`], [`OfThread`],
+//! [`OfCommand`], [`OfTerminal`] for what belongs to somebody's project, [`All`] for what belongs to everybody, [`Admin`] for the rest.
 //! Without one of them it gets no id to work with.
 
 use super::App;
-use super::body::named;
+use super::body::{named, named_as};
 use super::problem::{Answer, Problem};
 use crate::error::Error;
+use crate::stead::Stead;
+use crate::store::{AgentRun, AgentSession};
 use crate::token::Tokens;
 use axum::extract::FromRequestParts;
 use axum::http::Method;
 use axum::http::request::Parts;
 use stead_model::access::{Access, Scope};
-use stead_model::ids::{CommandId, ProjectId, TerminalId, ThreadId};
+use stead_model::ids::{CommandId, ProjectId, ProviderName, RunId, TerminalId, ThreadId};
+use stead_model::thread::Thread;
 use utoipa::Modify;
 use utoipa::openapi::OpenApi;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -76,11 +79,20 @@ impl FromRequestParts<App> for OfThread {
         let caller = Caller::from_request_parts(parts, app).await?;
         let id: ThreadId = named(parts, app).await?;
         caller.check_thread(app, &parts.method, &id).await?;
+        // Whoever reads a thread's files reads what its provider shows them.
+        if is_reading(&parts.method) && of_files(parts.uri.path()) {
+            caller.check_work(&app.stead, &id).await?;
+        }
         Ok(Self(id))
     }
 }
 
-/// The same for what only reads, however it is asked.
+/// Whether a path is `/api/threads/{id}/files..`.
+fn of_files(path: &str) -> bool {
+    path.split('/').nth(4) == Some("files")
+}
+
+/// The same for what only reads files, however it is asked.
 #[derive(Debug)]
 pub(crate) struct ReadsThread(pub(crate) ThreadId);
 
@@ -91,6 +103,7 @@ impl FromRequestParts<App> for ReadsThread {
         let caller = Caller::from_request_parts(parts, app).await?;
         let id: ThreadId = named(parts, app).await?;
         caller.check_thread(app, &Method::GET, &id).await?;
+        caller.check_work(&app.stead, &id).await?;
         Ok(Self(id))
     }
 }
@@ -101,11 +114,104 @@ impl Caller {
             return if is_reading(method) || self.0.may_write() { Ok(()) } else { Err(only_reads()) };
         }
         match app.stead.thread(id).await {
-            Ok(thread) => self.allow(method, thread.project.as_ref()),
+            Ok(thread) => {
+                self.allow(method, thread.project.as_ref())?;
+                // To be rid of it is no work in it.
+                if is_reading(method) || *method == Method::DELETE {
+                    return Ok(());
+                }
+                self.check_walls(&app.stead, &thread.provider, thread.project.as_ref()).await
+            }
             // It would be made without a project.
             Err(Error::NotFound { .. }) if !is_reading(method) => self.allow(method, None),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+impl Caller {
+    /// Whether somebody may have a thread on a provider. Who is bound to projects gets no further than they reach: not to
+    /// where commands see the whole machine.
+    pub(super) async fn check_walls(
+        &self,
+        stead: &Stead,
+        provider: &ProviderName,
+        project: Option<&ProjectId>,
+    ) -> Answer<()> {
+        if self.0.may_see_all() || stead.is_fit_for(provider, project).await? {
+            return Ok(());
+        }
+        let message = format!("provider `{provider}` doesn't isolate, and this token is bound to projects");
+        let hint = "use one that does; or somebody with scope `admin` makes it the provider of the project (`config.provider`)";
+        Err(forbidden(&message).hint(hint))
+    }
+
+    /// Whether somebody may work in a thread that is theirs; one that isn't there is nobody's.
+    pub(super) async fn check_work(&self, stead: &Stead, id: &ThreadId) -> Answer<()> {
+        if self.0.may_see_all() {
+            return Ok(());
+        }
+        match stead.thread(id).await {
+            Ok(Thread { provider, project, .. }) => self.check_walls(stead, &provider, project.as_ref()).await,
+            Err(Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The project in the path, which the caller may use so.
+#[derive(Debug)]
+pub(crate) struct OfProject(pub(crate) ProjectId);
+
+impl FromRequestParts<App> for OfProject {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let id: ProjectId = match project_in(parts.uri.path()) {
+            Some(id) => id?,
+            None => named(parts, app).await?,
+        };
+        caller.allow(&parts.method, Some(&id))?;
+        Ok(Self(id))
+    }
+}
+
+/// The id in `/api/projects/{id}/..`. What follows may be a file whose name isn't UTF-8, and then the router tells nothing
+/// of either.
+fn project_in(path: &str) -> Option<Answer<ProjectId>> {
+    let (id, _) = path.strip_prefix("/api/projects/")?.split_once('/')?;
+    let id = percent_encoding::percent_decode_str(id).decode_utf8();
+    Some(id.map_err(|_| Problem::invalid("the path: its id isn't UTF-8")).and_then(|id| named_as(&id)))
+}
+
+/// The same for what only reads, however it is asked.
+#[derive(Debug)]
+pub(crate) struct ReadsProject(pub(crate) ProjectId);
+
+impl FromRequestParts<App> for ReadsProject {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let id: ProjectId = named(parts, app).await?;
+        caller.allow(&Method::GET, Some(&id))?;
+        Ok(Self(id))
+    }
+}
+
+/// The same for what changes something, however it is asked: a WebSocket begins with a GET.
+#[derive(Debug)]
+pub(crate) struct WritesProject(pub(crate) ProjectId);
+
+impl FromRequestParts<App> for WritesProject {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let id: ProjectId = named(parts, app).await?;
+        caller.allow(&Method::POST, Some(&id))?;
+        Ok(Self(id))
     }
 }
 
@@ -150,6 +256,45 @@ impl FromRequestParts<App> for OfTerminal {
             return Err(only_reads());
         }
         Ok(Self(id))
+    }
+}
+
+/// The agent session in the path, by its id or its whole key.
+#[derive(Debug)]
+pub(crate) struct OfAgent(pub(crate) AgentSession);
+
+impl FromRequestParts<App> for OfAgent {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let name: String = named(parts, app).await?;
+        let session = app.agents.find(&name).await?;
+        caller.allow(&parts.method, session.project.as_ref())?;
+        Ok(Self(session))
+    }
+}
+
+/// The run of an agent in the path.
+#[derive(Debug)]
+pub(crate) struct OfRun(pub(crate) AgentRun);
+
+impl OfRun {
+    pub(super) async fn check(caller: &Caller, app: &App, method: &Method, id: &RunId) -> Answer<Self> {
+        let run = app.agents.run(id).await?;
+        let session = app.agents.session(&run.session).await?;
+        caller.allow(method, session.project.as_ref())?;
+        Ok(Self(run))
+    }
+}
+
+impl FromRequestParts<App> for OfRun {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Answer<Self> {
+        let caller = Caller::from_request_parts(parts, app).await?;
+        let id: RunId = named(parts, app).await?;
+        Self::check(&caller, app, &parts.method, &id).await
     }
 }
 

@@ -6,6 +6,7 @@ use super::body::{Json, Query};
 use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
 use super::view::CommandView;
+use crate::error::Error;
 use crate::stead::{CommandEvent, Follow, Stead};
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -71,13 +72,9 @@ async fn events(
     Query(from): Query<From>,
     headers: HeaderMap,
 ) -> Answer<Response> {
-    let last = headers.get("last-event-id").map(|value| {
-        let text = value.to_str().unwrap_or("?");
-        text.parse::<u64>().map_err(|_| Problem::invalid("`Last-Event-ID` is not a sequence number"))
-    });
     let after = match from.after {
         Some(after) => after,
-        None => last.transpose()?.unwrap_or(0),
+        None => super::sse::last_event_id(&headers)?.unwrap_or(0),
     };
     let follow = if from.follow {
         stead.follow(&id, after, from.late).await?
@@ -133,13 +130,14 @@ async fn output(
     let asked = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
     match asked.map_or(Range::Whole, |range| read_range(range, total)) {
         Range::Whole => {
-            let body = read_all(stead, id, stream, 0, total);
-            Ok((kind, [(header::CONTENT_LENGTH, total)], body).into_response())
+            let past = stead.replay(&id, 0, true).await?;
+            let pieces = Pieces { stead, id, stream, at: 0, to: total, past: Some(past) };
+            Ok((kind, [(header::CONTENT_LENGTH, total)], pieces.body()).into_response())
         }
         Range::Part(from, to) => {
             let said = format!("bytes {from}-{}/{total}", to - 1);
             let length = [(header::CONTENT_LENGTH, to - from)];
-            let body = read_all(stead, id, stream, from, to);
+            let body = Pieces { stead, id, stream, at: from, to, past: None }.body();
             Ok((StatusCode::PARTIAL_CONTENT, kind, [(header::CONTENT_RANGE, said)], length, body).into_response())
         }
         Range::Outside => {
@@ -173,21 +171,58 @@ pub(super) fn read_range(text: &str, total: u64) -> Range {
 }
 
 /// A stream from one place to another, a piece at a time, as the client takes it.
-fn read_all(stead: Stead, id: CommandId, stream: Stream, from: u64, to: u64) -> Body {
-    let pieces = futures_util::stream::try_unfold((stead, id, from), move |(stead, id, at)| async move {
-        if at >= to {
-            return Ok::<_, std::io::Error>(None);
+struct Pieces {
+    stead: Stead,
+    id: CommandId,
+    stream: Stream,
+    at: u64,
+    to: u64,
+    /// Its events from the beginning: they come straight from the files where those are on this machine. What they leave
+    /// out, as the beginning of a character whose rest was never written, is asked for.
+    past: Option<Follow>,
+}
+
+impl Pieces {
+    fn body(self) -> Body {
+        Body::from_stream(futures_util::stream::try_unfold(self, |mut pieces| async move {
+            let piece = pieces.next().await.map_err(|error| std::io::Error::other(error.to_string()))?;
+            Ok::<_, std::io::Error>(piece.map(|piece| (piece, pieces)))
+        }))
+    }
+
+    async fn next(&mut self) -> Result<Option<Bytes>, Error> {
+        let left = self.to - self.at;
+        if left == 0 {
+            return Ok(None);
         }
-        let read = stead.read_output(&id, stream, at, PIECE.min(to - at)).await;
-        let bytes = read.map_err(|error| std::io::Error::other(error.to_string()))?.bytes;
+        let mut bytes = match self.told().await? {
+            Some(bytes) => bytes,
+            None => Bytes::from(self.stead.read_output(&self.id, self.stream, self.at, PIECE.min(left)).await?.bytes.0),
+        };
         if bytes.is_empty() {
             // The length has been promised: a shorter answer must not look whole.
-            return Err(std::io::Error::other("the output is shorter than it was"));
+            return Err(Error::Io("the output is shorter than it was".to_owned()));
         }
-        let next = at + bytes.len() as u64;
-        Ok(Some((Bytes::from(bytes.0), (stead, id, next))))
-    });
-    Body::from_stream(pieces)
+        bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+        self.at += bytes.len() as u64;
+        Ok(Some(bytes))
+    }
+
+    async fn told(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(past) = &mut self.past {
+            match past.next().await.transpose()? {
+                None => self.past = None,
+                Some(CommandEvent::Output(chunk)) if chunk.stream == self.stream && !chunk.bytes.is_empty() => {
+                    if chunk.offset != self.at {
+                        return Err(Error::Broken("its journal has a hole".to_owned()));
+                    }
+                    return Ok(Some(Bytes::from(chunk.bytes)));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(None)
+    }
 }
 
 fn bytes_of(follow: Follow, stream: Stream) -> Body {
@@ -239,7 +274,7 @@ struct Cancel {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
-enum Signal {
+pub(super) enum Signal {
     #[serde(rename = "INT", alias = "SIGINT")]
     Int,
     #[serde(rename = "TERM", alias = "SIGTERM")]
@@ -258,13 +293,16 @@ async fn cancel(
     OfCommand(id): OfCommand,
     Json(body): Json<Cancel>,
 ) -> Answer<axum::Json<CommandView>> {
-    let first = match body.signal {
+    let command: Command = stead.cancel(&id, first_signal(body.signal)).await?;
+    Ok(axum::Json(command.into()))
+}
+
+pub(super) fn first_signal(signal: Option<Signal>) -> FirstSignal {
+    match signal {
         None | Some(Signal::Int) => FirstSignal::Interrupt,
         Some(Signal::Term) => FirstSignal::Terminate,
         Some(Signal::Kill) => FirstSignal::Kill,
-    };
-    let command: Command = stead.cancel(&id, first).await?;
-    Ok(axum::Json(command.into()))
+    }
 }
 
 #[cfg(test)]

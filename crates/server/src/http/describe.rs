@@ -25,6 +25,9 @@ pub(super) struct StreamEvent {
 
 pub(super) fn finish(api: &mut OpenApi) {
     let components = api.components.clone().unwrap_or_default();
+    // How a path that goes on is written is the router's affair.
+    let paths = std::mem::take(&mut api.paths.paths);
+    api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
     for (path, item) in &mut api.paths.paths {
         let ours = PLACES.iter().any(|place| path.starts_with(place));
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];

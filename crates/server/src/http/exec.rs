@@ -1,7 +1,7 @@
 //! Running a command.
 
 use super::App;
-use super::access::OfThread;
+use super::access::{Caller, OfThread};
 use super::body::{Json, named_as as id};
 use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
@@ -49,7 +49,7 @@ pub(super) struct Exec {
     /// It is written to later, by `POST /api/commands/{id}/stdin`.
     #[serde(default)]
     stdin_open: bool,
-    /// None unless asked for.
+    /// None unless asked for; counted from when it starts, not while it waits for its turn.
     #[schema(minimum = 1, maximum = 3_153_600_000_000_u64)]
     timeout_ms: Option<u64>,
     /// Answer at once, not when it ends.
@@ -101,7 +101,7 @@ pub(super) struct ExecView {
 }
 
 impl Exec {
-    fn read(self, thread: ThreadId) -> Answer<(Where, Execute)> {
+    pub(super) fn read(self, thread: ThreadId, caller: Caller) -> Answer<(Where, Execute)> {
         if self.command.contains('\0') {
             return Err(Problem::invalid("`command` has a NUL character, which no shell can read"));
         }
@@ -120,7 +120,8 @@ impl Exec {
             }
         };
         let auto_resume = if self.auto_resume { AutoResume::Yes } else { AutoResume::No };
-        let at = Where { thread, terminal: self.terminal, create: self.create, auto_resume };
+        let by = Some(caller.0.token);
+        let at = Where { thread, terminal: self.terminal, create: self.create, auto_resume, by };
         let execute = Execute {
             id: self.id.map(|text| id::<CommandId>(&text)).transpose()?,
             command: self.command.into_bytes(),
@@ -152,12 +153,13 @@ impl Exec {
 )]
 async fn exec(
     State(stead): State<Stead>,
+    caller: Caller,
     OfThread(thread): OfThread,
     headers: HeaderMap,
     Json(body): Json<Exec>,
 ) -> Answer<Response> {
     let (background, encoding) = (body.background, body.output_encoding);
-    let (at, execute) = body.read(thread)?;
+    let (at, execute) = body.read(thread, caller)?;
     if wants_events(&headers) {
         let command = stead.submit(at, execute).await?;
         return Ok(super::sse::stream(&stead, stead.follow(&command.id, 0, false).await?));

@@ -8,22 +8,27 @@ mod query;
 mod search;
 mod view;
 
+pub(super) use conditions::change_if;
+pub(super) use query::{cursor, page};
+pub(super) use view::{MatchesView, encode};
+
 use super::App;
 use super::access::OfThread;
 use super::commands::{Range, read_range};
 use super::problem::{Answer, ErrorBody, Problem};
-use crate::files::Reading;
+use crate::files::{Kind, Reading};
 use crate::stead::Stead;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use conditions::{Fresh, change_if, freshness, keeps_range};
+use conditions::{Fresh, freshness, keeps_range};
 use futures_util::StreamExt;
 use query::{At, Nothing};
 use serde::Deserialize;
 use std::time::Duration;
+use stead_model::clock::Timestamp;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -63,31 +68,57 @@ async fn read(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let reading = stead.files(&id).await?.open(at.path()?).await?;
-    answer(reading, &headers)
+    answer(Sent::Disk(Box::new(reading)), &headers)
+}
+
+/// What is sent: a file that is open, or bytes that are there.
+#[derive(Debug)]
+pub(super) enum Sent {
+    Disk(Box<Reading>),
+    Ram { bytes: Bytes, etag: String, modified_at: Timestamp },
+}
+
+impl Sent {
+    fn about(&self) -> (&str, Timestamp, u64) {
+        match self {
+            Self::Disk(reading) => (&reading.etag, reading.modified_at, reading.size),
+            Self::Ram { bytes, etag, modified_at } => (etag, *modified_at, bytes.len() as u64),
+        }
+    }
+
+    fn body(self, from: u64, to: u64) -> std::io::Result<Body> {
+        match self {
+            Self::Disk(reading) => Ok(Body::from_stream(reading.stream(from..to)?)),
+            Self::Ram { bytes, .. } => {
+                let (from, to) = (usize::try_from(from).unwrap_or(0), usize::try_from(to).unwrap_or(0));
+                Ok(Body::from(bytes.slice(from..to)))
+            }
+        }
+    }
 }
 
 /// A file, or a part of it, as far as the client doesn't have it.
-fn answer(reading: Reading, headers: &HeaderMap) -> Answer<Response> {
-    let total = reading.size;
-    let modified = conditions::http_date(reading.modified_at);
-    let about = about(&reading.etag, &modified);
-    match freshness(headers, &reading.etag)? {
+pub(super) fn answer(sent: Sent, headers: &HeaderMap) -> Answer<Response> {
+    let (etag, modified_at, total) = sent.about();
+    let modified = conditions::http_date(modified_at);
+    let about = about(etag, modified_at);
+    match freshness(headers, etag)? {
         Fresh::Send => {}
         Fresh::Has => return Ok((StatusCode::NOT_MODIFIED, about).into_response()),
         Fresh::Other => return Err(Problem::new("precondition_failed", "the file is none that `If-Match` names")),
     }
     let asked = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
-    let asked = asked.filter(|_| keeps_range(headers, &reading.etag, &modified));
+    let asked = asked.filter(|_| keeps_range(headers, etag, &modified));
     let failed = |error: std::io::Error| Problem::new("unavailable", error.to_string());
-    let body = |reading: Reading, from, to| {
+    let body = |sent: Sent, from: u64, to: u64| {
         let length = [(header::CONTENT_LENGTH, to - from)];
-        reading.stream(from..to).map(|pieces| (length, Body::from_stream(pieces))).map_err(failed)
+        sent.body(from, to).map(|body| (length, body)).map_err(failed)
     };
     match asked.map_or(Range::Whole, |range| read_range(range, total)) {
-        Range::Whole => Ok((about, body(reading, 0, total)?).into_response()),
+        Range::Whole => Ok((about, body(sent, 0, total)?).into_response()),
         Range::Part(from, to) => {
             let said = [(header::CONTENT_RANGE, format!("bytes {from}-{}/{total}", to - 1))];
-            Ok((StatusCode::PARTIAL_CONTENT, about, said, body(reading, from, to)?).into_response())
+            Ok((StatusCode::PARTIAL_CONTENT, about, said, body(sent, from, to)?).into_response())
         }
         Range::Outside => {
             let said = [(header::CONTENT_RANGE, format!("bytes */{total}"))];
@@ -98,12 +129,13 @@ fn answer(reading: Reading, headers: &HeaderMap) -> Answer<Response> {
 }
 
 /// What is written in a sandbox is nobody's page: no browser is to make one of it.
-fn about(etag: &str, modified: &str) -> HeaderMap {
+pub(super) fn about(etag: &str, modified_at: Timestamp) -> HeaderMap {
+    let modified = conditions::http_date(modified_at);
     let values = [
         (header::CONTENT_TYPE, "application/octet-stream"),
         (header::ACCEPT_RANGES, "bytes"),
         (header::ETAG, etag),
-        (header::LAST_MODIFIED, modified),
+        (header::LAST_MODIFIED, modified.as_str()),
         (header::CACHE_CONTROL, "private, no-cache"),
     ];
     let values = values.into_iter().chain(HARMLESS);
@@ -135,9 +167,19 @@ async fn write(
     headers: HeaderMap,
     body: Body,
 ) -> Answer<Response> {
-    let mut writing = stead.files(&id).await?.begin(at.path()?, change_if(&headers)?).await?;
-    let mut pieces = Pieces(body.into_data_stream());
+    let (files, mut room) = stead.files_to_write(&id).await?;
+    let path = at.path()?;
+    let mut writing = files.begin(&path, change_if(&headers)?).await?;
+    if room.left().is_some()
+        && let Ok(there) = files.stat(&path).await
+        && there.kind == Kind::File
+    {
+        room.give(there.size);
+    }
+    room.check(length(&headers))?;
+    let mut pieces = pieces(body);
     while let Some(piece) = pieces.next().await? {
+        room.take(piece.len() as u64)?;
         writing.write(piece).await?;
     }
     let written = writing.commit().await?;
@@ -145,14 +187,24 @@ async fn write(
     Ok((status, [(header::ETAG, written.entry.etag.unwrap_or_default())]).into_response())
 }
 
+/// How long a body is said to be; one that doesn't say is counted as it comes.
+pub(super) fn length(headers: &HeaderMap) -> u64 {
+    let said = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    said.unwrap_or(0)
+}
+
 /// A body of any length, as it comes.
-struct Pieces(BodyDataStream);
+pub(super) struct Pieces(BodyDataStream);
+
+pub(super) fn pieces(body: Body) -> Pieces {
+    Pieces(body.into_data_stream())
+}
 
 /// For a client that has stopped sending.
 const PIECE_WITHIN: Duration = Duration::from_mins(1);
 
 impl Pieces {
-    async fn next(&mut self) -> Answer<Option<Bytes>> {
+    pub(super) async fn next(&mut self) -> Answer<Option<Bytes>> {
         let piece = tokio::time::timeout(PIECE_WITHIN, self.0.next()).await;
         let piece = piece.map_err(|_| Problem::invalid("the rest of the body did not come"))?;
         piece.transpose().map_err(|error| Problem::invalid(format!("the body was cut off: {error}")))
@@ -184,7 +236,7 @@ async fn remove(
     at: At<HowRemove>,
     headers: HeaderMap,
 ) -> Answer<StatusCode> {
-    let files = stead.files(&id).await?;
+    let files = stead.files_to_remove(&id).await?;
     let condition = change_if(&headers)?;
     if at.rest.recursive {
         files.remove_all(at.path()?, condition).await?;

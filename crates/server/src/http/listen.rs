@@ -1,5 +1,6 @@
 //! Connections: over TCP and over the socket in the data directory, so many at once, none that dawdles for ever.
 
+use super::held::Held;
 use super::leftover;
 use axum::Router;
 use axum::body::Body;
@@ -114,11 +115,8 @@ impl Server {
     {
         let server = Arc::clone(self);
         match Arc::clone(&self.room).try_acquire_owned() {
-            Ok(permit) => {
-                self.tasks.spawn(async move {
-                    let _permit = permit;
-                    server.converse(stream, via).await;
-                });
+            Ok(place) => {
+                self.tasks.spawn(async move { server.converse(Held::new(stream, place), via).await });
             }
             Err(_) => {
                 self.tasks.spawn(turn_away(stream));

@@ -76,7 +76,12 @@ async fn threads(
 ) -> Answer<axum::Json<List<ThreadView>>> {
     let project = caller.project(page.project_id.map(|text| id(&text)).transpose()?)?;
     let list = stead::List { limit: page.limit, cursor: page.cursor };
-    Ok(axum::Json(stead.list_threads(project.as_ref(), &list).await?.into()))
+    let listed = stead.list_threads(project.as_ref(), &list).await?;
+    let mut items = Vec::new();
+    for thread in listed.items {
+        items.push(super::threads::shown(&stead, thread).await?);
+    }
+    Ok(axum::Json(List { items, next_cursor: listed.next_cursor }))
 }
 
 /// The commands of a thread, newest first.

@@ -113,6 +113,7 @@ impl From<Error> for Problem {
             Error::NotFound { kind, id } => {
                 let hint = match *kind {
                     "thread" => Some("list the threads with `GET /api/threads`, or let an exec make it"),
+                    "agent" => Some("list the agents with `GET /api/agents`"),
                     "terminal" => Some("make it with `POST /api/threads/{id}/terminals`"),
                     _ => None,
                 };
@@ -124,13 +125,22 @@ impl From<Error> for Problem {
             }
             Error::Lease(LeaseError::NotFound(id)) => problem.details(json!({ "kind": "lease", "id": id.as_str() })),
             Error::Lease(LeaseError::Paused(_)) => problem.hint("`POST /api/threads/{id}/resume` wakes it"),
-            Error::Lease(LeaseError::InUse { .. }) => problem.hint("`{\"force\":true}` does it all the same"),
+            Error::Lease(LeaseError::InUse { .. }) => problem.details(json!({ "kind": "lease" })),
+            Error::Lease(LeaseError::UnknownProvider(unknown)) => {
+                let configured: Vec<_> = unknown.configured.iter().map(|name| format!("`{name}`")).collect();
+                problem.details(json!({ "kind": "provider" })).hint(format!("configured: {}", configured.join(", ")))
+            }
             Error::Lease(LeaseError::Provider(error)) if error.trouble == Trouble::Exhausted => problem.retry_after(5),
             Error::Refused(fault) if fault.code == FaultCode::Gone => {
                 problem.details(json!({ "earliest": fault.earliest }))
             }
             Error::Refused(fault) if fault.code == FaultCode::NotFound => problem.details(json!({ "kind": "command" })),
+            Error::Trashed(id) => problem.details(json!({ "kind": "project", "id": id.as_str() })).hint(format!(
+                "`POST /api/projects/{id}/restore`, or `stead project restore {id}`, takes it out again"
+            )),
+            Error::Moving => problem.retry_after(1),
             Error::TerminalBusy(_) => problem.hint("wait for its command, or cancel it"),
+            Error::SessionInUse(_) => problem.hint("wait for its end, abort it, or send `\"if_busy\":\"queue\"`"),
             Error::AlreadyExists { .. }
             | Error::Conflict(_)
             | Error::Invalid(_)
@@ -143,11 +153,13 @@ impl From<Error> for Problem {
             | Error::PreconditionFailed(_)
             | Error::TooLarge(_)
             | Error::NoSpace(_)
+            | Error::Limit(_)
             | Error::Forbidden(_)
             | Error::Unsupported(_)
             | Error::Io(_)
             | Error::Env(_)
             | Error::Vault(_)
+            | Error::Gone(_)
             | Error::Stopping => problem,
         }
     }
@@ -213,12 +225,16 @@ mod tests {
             Error::Conflict(String::new()),
             Error::Invalid(String::new()),
             Error::TerminalBusy(String::new()),
+            Error::SessionInUse(String::new()),
             Error::Path { path: String::new(), message: String::new() },
             Error::PreconditionFailed(String::new()),
             Error::TooLarge(String::new()),
             Error::NoSpace(String::new()),
+            Error::Limit(String::new()),
             Error::Forbidden(String::new()),
             Error::Unsupported(String::new()),
+            Error::Gone(String::new()),
+            Error::Moving,
             Error::Stopping,
         ];
         for error in codes {

@@ -7,6 +7,8 @@
 //!           {"type":"exit","exit_code":..,"signal":..} its shell ended; the next prompt has another with its state
 //!           {"type":"detached","reason":"end_of_file"|"closed"|"asked"} the last
 //! ```
+//!
+//! Any other text frame ends the connection with code 1008.
 
 use super::App;
 use super::access::{Caller, OfThread, forbidden};
@@ -18,7 +20,7 @@ use crate::lease::AutoResume;
 use crate::stead::{AttachEvent, Attachment, Keyboard, Where};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::response::Response;
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -72,6 +74,7 @@ async fn pty(
     if !caller.0.may_write() {
         return Err(forbidden("this token may only read"));
     }
+    caller.check_work(&app.stead, &thread).await?;
     let upgrade =
         upgrade.map_err(|refused| Problem::invalid(format!("this is a WebSocket: {}", refused.body_text())))?;
     let at = Where {
@@ -79,6 +82,7 @@ async fn pty(
         terminal: window.terminal.unwrap_or_else(default_name),
         create: true,
         auto_resume: AutoResume::Yes,
+        by: Some(caller.0.token.clone()),
     };
     if window.cols == Some(0) || window.rows == Some(0) {
         return Err(Problem::invalid("a terminal has at least one column and one row"));
@@ -101,8 +105,13 @@ async fn converse(socket: WebSocket, mut attachment: Attachment) {
     loop {
         let next = tokio::select! {
             next = timeout(HEARTBEAT, attachment.recv()) => next,
-            // They hung up.
-            _ = &mut typist => break,
+            // They hung up, or say what makes no sense and are told so.
+            left = &mut typist => {
+                if let Ok(Some(why)) = left {
+                    let _ = timeout(STUCK, out.send(Message::Close(Some(why)))).await;
+                }
+                break;
+            }
         };
         let (message, last) = match next {
             Err(_) => (Message::Ping(bytes::Bytes::new()), false),
@@ -146,8 +155,8 @@ enum Said {
     Resize { cols: u16, rows: u16 },
 }
 
-/// Hands on what is typed until the person leaves, or says what makes no sense.
-async fn listen(mut input: SplitStream<WebSocket>, keyboard: Keyboard) {
+/// Hands on what is typed until the person leaves, or says what makes no sense: then why they are let go.
+async fn listen(mut input: SplitStream<WebSocket>, keyboard: Keyboard) -> Option<CloseFrame> {
     while let Some(Ok(message)) = input.next().await {
         let done = match message {
             Message::Binary(bytes) => keyboard.send(bytes).await,
@@ -155,14 +164,16 @@ async fn listen(mut input: SplitStream<WebSocket>, keyboard: Keyboard) {
                 Ok(Said::Resize { cols, rows }) => keyboard.resize(cols, rows).await,
                 Err(error) => {
                     tracing::debug!(%error, "somebody attached says what is not the protocol");
-                    return;
+                    let reason = "a text frame is {\"type\":\"resize\",\"cols\":..,\"rows\":..}".into();
+                    return Some(CloseFrame { code: close_code::POLICY, reason });
                 }
             },
-            Message::Close(_) => return,
+            Message::Close(_) => return None,
             Message::Ping(_) | Message::Pong(_) => Ok(()),
         };
         if done.is_err() {
-            return;
+            return None;
         }
     }
+    None
 }

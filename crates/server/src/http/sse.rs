@@ -1,17 +1,18 @@
 //! Server-sent events: a command's journal as text. Made by hand, for the bytes of a command are the bulk of what this
 //! server sends.
 
-use super::problem::Problem;
+use super::problem::{Answer, Problem};
 use super::view::CommandView;
+use crate::error::Error;
 use crate::stead::{CommandEvent, Follow, Stead};
 use axum::body::Body;
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::time::Duration;
 use stead_model::clock::Timestamp;
@@ -21,10 +22,31 @@ use stead_model::proto::Status;
 /// A line that means nothing, so often, shows both sides that the other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
-/// The events of a followed command as a response.
-pub(super) fn stream(stead: &Stead, follow: Follow) -> Response {
+/// Where a client that lost its connection wants to go on.
+pub(super) fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
+    let last = headers.get("last-event-id").map(|value| {
+        let text = value.to_str().unwrap_or("?");
+        text.parse::<u64>().map_err(|_| Problem::invalid("`Last-Event-ID` is not a sequence number"))
+    });
+    last.transpose()
+}
+
+/// What can be told event by event.
+pub(super) trait Source: Send + 'static {
+    /// The next event as text; may be given up at any time without losing anything.
+    fn next(&mut self) -> impl Future<Output = Option<Result<Bytes, Error>>> + Send;
+}
+
+impl Source for Follow {
+    async fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        Some(Follow::next(self).await?.map(write))
+    }
+}
+
+/// The events of a source as a response.
+pub(super) fn stream(stead: &Stead, source: impl Source) -> Response {
     let here = stead.sse_client();
-    let events = futures_util::stream::unfold((follow, false), move |(mut follow, over)| {
+    let events = futures_util::stream::unfold((source, false), move |(mut source, over)| {
         // As long as somebody may ask for the next event, they are there.
         let here = std::sync::Arc::clone(&here);
         async move {
@@ -32,17 +54,17 @@ pub(super) fn stream(stead: &Stead, follow: Follow) -> Response {
             if over {
                 return None;
             }
-            let (text, over) = match tokio::time::timeout(HEARTBEAT, follow.next()).await {
+            let (text, over) = match tokio::time::timeout(HEARTBEAT, source.next()).await {
                 Err(_) => (Bytes::from_static(b": still here\n\n"), false),
                 Ok(None) => return None,
-                Ok(Some(Ok(event))) => (write(event), false),
+                Ok(Some(Ok(text))) => (text, false),
                 // Told apart from the end of a command: this is the end of the stream, and no id comes with it.
                 Ok(Some(Err(error))) => {
                     let problem = Problem::from(error);
                     (named("error", None, &json!({ "error": problem.detail() })), true)
                 }
             };
-            Some((Ok::<_, Infallible>(text), (follow, over)))
+            Some((Ok::<_, Infallible>(text), (source, over)))
         }
     });
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
@@ -61,6 +83,41 @@ fn write(event: CommandEvent) -> Bytes {
         CommandEvent::Ended { seq, command } => {
             let name = if command.status == Status::Failed { "failed" } else { "exit" };
             named(name, Some(seq), &CommandView::from(*command))
+        }
+    }
+}
+
+/// The same for whoever puts events into something else: its name, its number, what it tells.
+pub(super) fn told(event: CommandEvent) -> (&'static str, u64, Value) {
+    match event {
+        CommandEvent::Queued { seq, at } => {
+            ("queued", seq, json!({ "seq": seq, "queued_at": Timestamp(at / 1000).to_string() }))
+        }
+        CommandEvent::Started { seq, at } => {
+            ("start", seq, json!({ "seq": seq, "started_at": Timestamp(at / 1000).to_string() }))
+        }
+        CommandEvent::Output(chunk) => {
+            let (name, stream) = match (chunk.late, chunk.stream) {
+                (true, Stream::Stdout) => ("late", Some("stdout")),
+                (true, Stream::Stderr) => ("late", Some("stderr")),
+                (false, Stream::Stdout) => ("stdout", None),
+                (false, Stream::Stderr) => ("stderr", None),
+            };
+            let place = [("seq", json!(chunk.seq)), ("offset", json!(chunk.offset))];
+            let content = if let Ok(text) = std::str::from_utf8(&chunk.bytes) {
+                vec![("data", json!(text))]
+            } else {
+                vec![("data", json!(STANDARD.encode(&chunk.bytes))), ("encoding", json!("base64"))]
+            };
+            let stream = stream.map(|stream| ("stream", json!(stream)));
+            let fields = place.into_iter().chain(content).chain(stream);
+            let data = Value::Object(fields.map(|(field, value)| (field.to_owned(), value)).collect());
+            (name, chunk.seq, data)
+        }
+        CommandEvent::Ended { seq, command } => {
+            let name = if command.status == Status::Failed { "failed" } else { "exit" };
+            let view = CommandView::from(*command);
+            (name, seq, serde_json::to_value(view).unwrap_or_default())
         }
     }
 }

@@ -6,7 +6,9 @@ use super::body::{Json, named_as as id};
 use super::problem::{Answer, ErrorBody, Problem};
 use super::terminals::default_name;
 use super::view::{LeaseView, MetricsView, SessionView, TerminalShown, ThreadView};
-use crate::lease::{Force, Ready};
+use crate::agents::Agents;
+use crate::error::Error;
+use crate::lease::{Force, LeaseError, Ready};
 use crate::stead::{NewThread, Stead, Workspace};
 use axum::extract::State;
 use axum::http::{Method, StatusCode};
@@ -18,6 +20,7 @@ use stead_model::env::{EnvChange, Secret};
 use stead_model::ids::{ProjectId, ProviderName, ThreadId};
 use stead_model::session::Policy;
 use stead_model::state::Bytes;
+use stead_model::thread::Thread;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -84,6 +87,7 @@ impl CreateThread {
             },
         };
         Ok(NewThread {
+            workspace: None,
             id: self.id.map(|text| id::<ThreadId>(&text)).transpose()?,
             project: self.project_id.map(|text| id::<ProjectId>(&text)).transpose()?,
             provider: self.provider.map(|text| id::<ProviderName>(&text)).transpose()?,
@@ -109,11 +113,15 @@ async fn create(
     if let Some(other) = &new.share_with {
         let project = stead.thread(other).await?.project;
         caller.allow(&Method::POST, project.as_ref())?;
+        caller.check_work(&stead, other).await?;
         new.project = new.project.or(project);
     }
     caller.allow(&Method::POST, new.project.as_ref())?;
+    if let Some(provider) = &new.provider {
+        caller.check_walls(&stead, provider, new.project.as_ref()).await?;
+    }
     let thread = stead.create_thread(new).await?;
-    Ok((StatusCode::CREATED, axum::Json(thread.into())))
+    Ok((StatusCode::CREATED, axum::Json(shown(&stead, thread).await?)))
 }
 
 /// A thread.
@@ -122,16 +130,31 @@ async fn create(
     responses((status = 200, body = ThreadView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
 async fn show(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<ThreadView>> {
-    Ok(axum::Json(stead.thread(&id).await?.into()))
+    let thread = stead.present_thread(&id).await?;
+    Ok(axum::Json(shown(&stead, thread).await?))
 }
 
-/// Remove a thread: its commands are cancelled, its instance is destroyed unless another terminal uses it.
+pub(super) async fn shown(stead: &Stead, thread: Thread) -> Answer<ThreadView> {
+    let retention = stead.thread_retention(&thread).await?;
+    Ok(ThreadView::new(thread, retention))
+}
+
+/// Remove a thread: its commands are cancelled, its instance is destroyed unless another terminal uses it. Agent sessions
+/// in a workspace that was its alone are removed with it.
 #[utoipa::path(
     delete, path = "/api/threads/{id}", tag = "threads", params(("id" = String, Path)),
     responses((status = 204), (status = "default", body = ErrorBody))
 )]
-async fn delete(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<StatusCode> {
+async fn delete(
+    State(stead): State<Stead>,
+    State(agents): State<Agents>,
+    OfThread(id): OfThread,
+) -> Answer<StatusCode> {
     stead.delete_thread(&id).await?;
+    // Agents that worked in its files can't be spoken with any more.
+    if let Err(error) = agents.tidy().await {
+        tracing::warn!(%error, thread = %id, "agents of a removed thread are ended later");
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -187,8 +210,13 @@ async fn pause(
     Json(body): Json<Pause>,
 ) -> Answer<axum::Json<LeaseView>> {
     let force = if body.force { Force::Yes } else { Force::No };
-    let ready = stead.pause(&id, force).await?;
-    lease_view(&stead, ready).await
+    match stead.pause(&id, force).await {
+        Err(error @ Error::Lease(LeaseError::InUse { .. })) => {
+            Err(Problem::from(error)
+                .hint("`{\"force\":true}` pauses it all the same; what runs goes on after `resume`"))
+        }
+        ready => lease_view(&stead, ready?).await,
+    }
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -245,7 +273,7 @@ async fn fork(
         HowFiles::Share => Workspace::Share,
     };
     let thread = stead.fork(&source, new, workspace, Arc::new(|_| {})).await?;
-    Ok((StatusCode::CREATED, axum::Json(thread.into())))
+    Ok((StatusCode::CREATED, axum::Json(shown(&stead, thread).await?)))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -261,12 +289,19 @@ struct Move {
 )]
 async fn relocate(
     State(stead): State<Stead>,
+    caller: Caller,
     OfThread(thread): OfThread,
     Json(body): Json<Move>,
 ) -> Answer<axum::Json<LeaseView>> {
     let provider: ProviderName = id(&body.provider)?;
-    let ready = stead.move_thread(&thread, &provider, Arc::new(|_| {})).await?;
-    lease_view(&stead, ready).await
+    let project = stead.thread(&thread).await?.project;
+    caller.check_walls(&stead, &provider, project.as_ref()).await?;
+    match stead.move_thread(&thread, &provider, Arc::new(|_| {})).await {
+        Err(error @ Error::Lease(LeaseError::InUse { .. })) => {
+            Err(Problem::from(error).hint("wait for what runs, or cancel it"))
+        }
+        ready => lease_view(&stead, ready?).await,
+    }
 }
 
 /// Null unsets.

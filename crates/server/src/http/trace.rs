@@ -3,7 +3,7 @@
 use super::App;
 use crate::clock::fresh_digits;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderName, HeaderValue};
+use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::Response;
 use std::time::Instant;
@@ -20,6 +20,12 @@ fn given(request: &Request) -> Option<String> {
     fit.then(|| text.to_owned())
 }
 
+/// A method as it is counted. Anybody can make up methods, and each would be a series that is kept for ever.
+fn counted(method: &Method) -> &'static str {
+    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
+}
+
 pub(super) async fn request(State(app): State<App>, request: Request, next: Next) -> Response {
     let id = given(&request).unwrap_or_else(fresh_digits);
     // The route, not the path: names in it belong to whoever chose them, and its query may hold a token.
@@ -34,11 +40,24 @@ pub(super) async fn request(State(app): State<App>, request: Request, next: Next
         micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX),
         "answered"
     );
-    app.stead.count_request(method.as_str(), route.as_deref().unwrap_or("none"), response.status().as_u16());
+    app.stead.count_request(counted(&method), route.as_deref().unwrap_or("none"), response.status().as_u16());
     let headers = response.headers_mut();
     headers.insert(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     if let Ok(id) = HeaderValue::from_str(&id) {
         headers.insert(REQUEST_ID, id);
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_method_that_somebody_made_up_is_not_a_series_of_its_own() {
+        assert_eq!(counted(&Method::PUT), "PUT");
+        for made_up in [&b"BREW"[..], b"GETT", b"get"] {
+            assert_eq!(counted(&Method::from_bytes(made_up).unwrap()), "other");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use stead_model::command::Command;
 use stead_model::ids::TerminalId;
 use stead_model::lease::{Lease, Seen};
 use stead_model::proto::Status;
+use stead_model::retention::{Level, Retention};
 use stead_model::session::Session;
 use stead_model::terminal::Terminal;
 use stead_model::thread::Thread;
@@ -38,11 +39,30 @@ pub(crate) struct ThreadView {
     pub(crate) created_at: String,
     #[schema(format = DateTime)]
     pub(crate) last_active_at: String,
+    /// How long it is kept; null for one in a project, with which it is kept.
+    pub(crate) retention: Option<RetentionView>,
 }
 
-impl From<Thread> for ThreadView {
-    fn from(thread: Thread) -> Self {
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct RetentionView {
+    /// `active`, `warned`, `marked` or `trashed`.
+    pub(crate) status: &'static str,
+    /// `warning`, `reminder` or `final`; null as long as nobody had to be warned.
+    pub(crate) warning_level: Option<&'static str>,
+    /// When it is marked if nobody uses it until then.
+    #[schema(format = DateTime)]
+    pub(crate) expires_at: String,
+}
+
+impl ThreadView {
+    pub(crate) fn new(thread: Thread, retention: Option<Retention>) -> Self {
+        let retention = retention.map(|kept| RetentionView {
+            status: kept.standing().as_str(),
+            warning_level: kept.notified.map(Level::as_str),
+            expires_at: kept.expires_at.to_string(),
+        });
         Self {
+            retention,
             id: thread.id.to_string(),
             project_id: thread.project.map(|project| project.to_string()),
             provider: thread.provider.to_string(),

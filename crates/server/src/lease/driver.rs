@@ -8,6 +8,7 @@ use crate::store::{InstanceChange, LeaseEvent, StoreError};
 use std::sync::Arc;
 use stead_model::ids::{EventId, InstanceId, LeaseId};
 use stead_model::lease::{Desired, Input, Lease, Observed, Seen, Step};
+use stead_model::project::Demands;
 use stead_model::thread::Instance;
 
 /// Steps towards one wish. A dead instance takes three (look, make, done); a provider that keeps saying something else
@@ -213,6 +214,7 @@ impl Driver {
     }
 
     async fn create(&mut self, lease: Lease, source: Source) -> Result<Lease, LeaseError> {
+        let demands = self.demands(&lease).await?;
         let id = InstanceId::made_of(self.core.entropy());
         let now = self.core.now();
         let mut instance = Instance {
@@ -229,7 +231,8 @@ impl Driver {
         let change = InstanceChange::Started(Box::new(instance.clone()));
         let lease = self.record(&lease, &Input::Begin(id.clone()), source, change).await?;
         self.instance = Some(instance.clone());
-        let blueprint = Blueprint { instance: id.clone(), lease: self.id.clone(), workspace: lease.workspace.clone() };
+        let (name, workspace) = (self.id.clone(), lease.workspace.clone());
+        let blueprint = Blueprint { instance: id.clone(), lease: name, workspace, demands };
         let called = self.call(&lease, "create", |provider| async move { provider.create(&blueprint).await }).await;
         self.core.measure.created(&lease.provider, called.is_ok());
         match called {
@@ -249,6 +252,26 @@ impl Driver {
                 let failed = self.note_failure(&lease, &error, source).await?;
                 let looked = self.probe(failed, source).await?;
                 if looked.observed == Observed::Running { Ok(looked) } else { Err(error) }
+            }
+        }
+    }
+
+    /// What the project of its threads asks for. They were made where that can be had; a project that was configured
+    /// otherwise since is told, not ignored.
+    async fn demands(&self, lease: &Lease) -> Result<Demands, LeaseError> {
+        let store = &self.core.store;
+        let terminals = store.terminals_of_lease(&lease.id).await?;
+        let Some(terminal) = terminals.first() else { return Ok(Demands::default()) };
+        let thread = store.thread(&terminal.thread).await?;
+        let Some(id) = thread.and_then(|thread| thread.project) else { return Ok(Demands::default()) };
+        let project = store.project(&id).await?;
+        let demands = project.map(|project| project.config.demands()).unwrap_or_default();
+        match self.core.provider(&lease.provider)?.refuses(&demands) {
+            None => Ok(demands),
+            Some(setting) => {
+                let message = format!("project `{id}` asks for `config.{setting}`, which it has not");
+                let (trouble, effect) = (Trouble::Unsupported, Effect::None);
+                Err(ProviderError::new(&lease.provider, "make an instance", trouble, effect, message).into())
             }
         }
     }

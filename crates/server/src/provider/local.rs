@@ -5,6 +5,8 @@ use super::machine::{Machine, Program, Walls, keeper_of};
 use super::on_machine::OnMachine;
 use super::place::Places;
 use super::{Blueprint, Surroundings, Tree};
+use crate::project::sight::MEMORIES;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use stead_model::ids::ProviderName;
@@ -85,8 +87,11 @@ impl Walls for NoWalls {
             ("LANG", b"C.UTF-8".to_vec()),
             ("TERM", b"xterm-256color".to_vec()),
         ];
+        let memories = named(places.memories(workspace));
+        let memories =
+            memories.into_iter().map(|(name, host)| (name.into_bytes(), host.into_os_string().into_encoded_bytes()));
         Surroundings {
-            env: env.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value)).collect(),
+            env: env.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value)).chain(memories).collect(),
             cwd: places.files(workspace).into_os_string().into_encoded_bytes(),
             scratch: "/tmp".to_owned(),
         }
@@ -101,6 +106,22 @@ impl Walls for NoWalls {
             own(PathBuf::from("/tmp")),
         ]
     }
+}
+
+/// Variables that say where memories are, for there are no mounts: `STEAD_MEMORIES_HOT` is `/memories/hot`.
+fn named(memories: Vec<(PathBuf, PathBuf)>) -> BTreeMap<String, PathBuf> {
+    let mut named = BTreeMap::new();
+    for (host, inside) in memories {
+        if inside == Path::new(MEMORIES) {
+            // One directory has all that has none of its own.
+            named.insert("STEAD_MEMORIES_HOT".to_owned(), host.join("hot"));
+            named.insert("STEAD_MEMORIES_PERSISTENT".to_owned(), host.join("persistent"));
+        }
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+        let name: String = inside.to_string_lossy().chars().map(plain).collect();
+        named.insert(format!("STEAD{name}"), host);
+    }
+    named
 }
 
 /// An error with all that caused it.

@@ -104,19 +104,7 @@ impl Machine {
     }
 
     fn io(&self, what: &'static str, effect: Effect) -> impl Fn(io::Error) -> ProviderError + '_ {
-        move |error| {
-            let kind = error.kind();
-            let trouble = if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-                Trouble::Exhausted
-            } else if kind == io::ErrorKind::PermissionDenied {
-                Trouble::Denied
-            } else if kind == io::ErrorKind::TimedOut {
-                Trouble::TimedOut
-            } else {
-                Trouble::Unavailable
-            };
-            self.error(what, trouble, effect, error.to_string())
-        }
+        move |error| self.error(what, trouble_of(&error), effect, error.to_string())
     }
 
     /// Whether instances can be had here, by trying.
@@ -156,7 +144,8 @@ impl Machine {
         if !(there && ours) {
             self.places.occupy(&blueprint.lease, &intent).map_err(&before)?;
         }
-        let (group, warnings) = self.cgroups.create(blueprint.lease.as_str(), &self.limits).map_err(&before)?;
+        let (group, warnings) =
+            self.cgroups.create(blueprint.lease.as_str(), &self.limits_for(blueprint)).map_err(&before)?;
         if !(there && ours) {
             let procs = if self.walls.joins() { group.procs_files() } else { Vec::new() };
             self.walls.start(&self.places, blueprint, &procs).map_err(|message| {
@@ -188,11 +177,22 @@ impl Machine {
                 message: "no cgroup freezer here: pausing stops each process with a signal".to_owned(),
             });
         }
+        caveats.extend(self.places.caveats(&blueprint.workspace));
         let metadata = vec![
             ("pid".to_owned(), root.pid.to_string()),
             ("workspace".to_owned(), self.places.files(&blueprint.workspace).display().to_string()),
         ];
         Ok(Created { reference: blueprint.lease.to_string(), metadata, caveats })
+    }
+
+    /// A project's own stand above the provider's.
+    fn limits_for(&self, blueprint: &Blueprint) -> Limits {
+        let asked = &blueprint.demands;
+        Limits {
+            memory: asked.memory.or(self.limits.memory),
+            processes: asked.processes.or(self.limits.processes),
+            cpu_millis: asked.cpu_millis.or(self.limits.cpu_millis),
+        }
     }
 
     pub(super) fn status(&self, handle: &Handle) -> Result<Seen, ProviderError> {
@@ -317,15 +317,21 @@ impl Machine {
                 .map_err(|error| machine.error("connect", Trouble::Unavailable, Effect::None, error.to_string()))?;
             // One whose maker was killed may be on its way still: it lives, and will listen.
             let mut connected = dir.connect();
-            wait_until(WITHIN, || {
+            let nobody = |connected: &io::Result<_>| {
                 let kind = connected.as_ref().err().map(io::Error::kind);
-                let early = matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused));
-                if early && past::is_alive(dir.root()).unwrap_or(false) {
+                matches!(kind, Some(io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused))
+            };
+            wait_until(WITHIN, || {
+                if nobody(&connected) && past::is_alive(dir.root()).unwrap_or(false) {
                     connected = dir.connect();
                     return false;
                 }
                 true
             });
+            // Or it has died since we looked, and that is what is to be said.
+            if nobody(&connected) {
+                machine.require(&handle, "connect")?;
+            }
             let stream = connected.map_err(&failed)?;
             stream.set_nonblocking(true).map_err(&failed)?;
             Ok(stream)
@@ -414,6 +420,20 @@ impl Machine {
             remove_tree(&self.places.workspace(workspace)).map_err(&failed)?;
         }
         Ok(())
+    }
+}
+
+/// What an error of this machine means for whoever asked.
+pub(super) fn trouble_of(error: &io::Error) -> Trouble {
+    let kind = error.kind();
+    if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+        Trouble::Exhausted
+    } else if kind == io::ErrorKind::PermissionDenied {
+        Trouble::Denied
+    } else if kind == io::ErrorKind::TimedOut {
+        Trouble::TimedOut
+    } else {
+        Trouble::Unavailable
     }
 }
 

@@ -9,7 +9,7 @@ use super::place::Places;
 use super::{Blueprint, Surroundings, Tree};
 use std::io;
 use std::path::{Path, PathBuf};
-use stead_model::enclosure::{Enclosure, Network, TMP_BYTES, User};
+use stead_model::enclosure::{Enclosure, Network, Share, TMP_BYTES, User};
 use stead_model::ids::ProviderName;
 use stead_steward::dir::Dir;
 use stead_steward::start::{Enclosed, Settings, end_enclosure, start_enclosed};
@@ -98,13 +98,18 @@ impl Walls for Namespaces {
             mount_path: config.mount_path.clone(),
             home_path: self.home(),
             user: config.user.clone(),
-            network: config.network,
+            network: blueprint.demands.network.unwrap_or(config.network),
             read_only: config.read_only.clone(),
             tmp_bytes: config.tmp_bytes,
             cgroup_procs: procs.to_vec(),
+            more: places
+                .memories(&blueprint.workspace)
+                .into_iter()
+                .map(|(host, inside)| Share { host, inside })
+                .collect(),
             // Where no group can limit all of it, each process is limited.
-            max_processes: without(Need::Processes, config.limits.processes),
-            max_memory: without(Need::Memory, config.limits.memory),
+            max_processes: without(Need::Processes, blueprint.demands.processes.or(config.limits.processes)),
+            max_memory: without(Need::Memory, blueprint.demands.memory.or(config.limits.memory)),
             ..Enclosure::new(&config.program.path, &place, &files, &home)
         };
         let call: Vec<_> = config.program.call.iter().map(String::as_str).collect();

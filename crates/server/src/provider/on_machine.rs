@@ -6,10 +6,12 @@ use super::{
     Surroundings, Tree,
 };
 use async_trait::async_trait;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use stead_model::enclosure::Network;
 use stead_model::ids::{LeaseId, ProviderName};
 use stead_model::lease::Seen;
+use stead_model::project::Demands;
 use stead_steward::past::PastShell;
 
 /// `local` or `namespace`, by the walls of its machine.
@@ -31,6 +33,15 @@ impl Provider for OnMachine {
     fn capabilities(&self) -> Capabilities {
         let isolated = self.machine.walls.isolated();
         Capabilities { pause: true, metrics: true, steward: true, durable_journal: true, isolated }
+    }
+
+    /// The host is the image; without walls its network is theirs.
+    fn refuses(&self, demands: &Demands) -> Option<&'static str> {
+        if demands.image.is_some() {
+            return Some("image");
+        }
+        let open = !self.machine.walls.isolated() && demands.network == Some(Network::None);
+        open.then_some("network")
     }
 
     async fn availability(&self) -> Availability {
@@ -95,9 +106,7 @@ impl Provider for OnMachine {
 
     /// The data directory may lie in `/tmp`, which is a tree of `local`.
     fn private(&self) -> Vec<PathBuf> {
-        let places = &self.machine.places;
-        let above = places.workspaces.parent().map(Path::to_owned);
-        above.into_iter().chain([places.workspaces.clone(), places.data.clone()]).collect()
+        self.machine.places.private()
     }
 
     fn journal(&self, lease: &LeaseId) -> Option<PathBuf> {
@@ -105,8 +114,7 @@ impl Provider for OnMachine {
     }
 
     fn lasting(&self, workspace: &str) -> Option<Lasting> {
-        let places = &self.machine.places;
-        Some(Lasting { files: places.files(workspace), home: Some(places.home(workspace)) })
+        Some(self.machine.places.lasting(workspace))
     }
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {

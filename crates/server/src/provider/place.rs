@@ -3,16 +3,23 @@
 //! ```text
 //! WORKSPACES/W/files          what is /workspace inside; the same for every provider, so a thread can move
 //! WORKSPACES/W/home           what is HOME inside
+//! WORKSPACES/../projects/P    the same for a workspace that is a project's, as `repo` and `home`
 //! DATA/leases/L/place         the steward's directory: socket, journal; outlives instances
 //! DATA/leases/L/turn          locked by whoever makes, ends or removes an instance of it
 //! DATA/leases/L/instance      which instance runs over it, as `ID KEEPER-PID START-TIME WORKSPACE`
 //! ```
 
+use super::Lasting;
+use crate::project::ProjectPlace;
+use crate::project::sight::Sight;
+use sha2::Digest;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use stead_model::ids::{InstanceId, LeaseId};
+use stead_model::lease::Caveat;
+use stead_model::project::is_project_id;
 
 #[derive(Debug, Clone)]
 pub(super) struct Places {
@@ -33,15 +40,56 @@ pub(super) struct Occupant {
 
 impl Places {
     pub(super) fn files(&self, workspace: &str) -> PathBuf {
-        self.workspace(workspace).join("files")
+        if is_given(workspace) {
+            return PathBuf::from(workspace);
+        }
+        let name = if is_project_id(workspace) { "repo" } else { "files" };
+        self.workspace(workspace).join(name)
+    }
+
+    /// The memories of a project, and where they are inside; made where they are not. Those that others lie in come
+    /// first.
+    pub(super) fn memories(&self, workspace: &str) -> Vec<(PathBuf, PathBuf)> {
+        self.sight(workspace).map(|(sight, place)| sight.directories(&place)).unwrap_or_default()
+    }
+
+    /// What of its memories can't be shown, and why.
+    pub(super) fn caveats(&self, workspace: &str) -> Vec<Caveat> {
+        let unseen = self.sight(workspace).map(|(sight, _)| sight.unseen).unwrap_or_default();
+        unseen.into_iter().map(|message| Caveat { code: "memories-not-shown".to_owned(), message }).collect()
+    }
+
+    fn sight(&self, workspace: &str) -> Option<(Sight, ProjectPlace)> {
+        let place = is_project_id(workspace).then(|| ProjectPlace::at(self.workspace(workspace)))?;
+        Some((Sight::read(&place), place))
     }
 
     pub(super) fn home(&self, workspace: &str) -> PathBuf {
         self.workspace(workspace).join("home")
     }
 
+    /// What we keep for a workspace; of a directory that was given to us that is the home alone.
     pub(super) fn workspace(&self, workspace: &str) -> PathBuf {
+        if is_given(workspace) {
+            let digest = sha2::Sha256::digest(workspace.as_bytes());
+            let name = digest.iter().take(8).fold("host-".to_owned(), |name, byte| name + &format!("{byte:02x}"));
+            return self.workspaces.join(name);
+        }
+        if is_project_id(workspace) {
+            // Beside the others: what else a project has is nobody's workspace.
+            return self.workspaces.with_file_name("projects").join(workspace);
+        }
         self.workspaces.join(workspace)
+    }
+
+    /// Directories that are no sandbox's.
+    pub(super) fn private(&self) -> Vec<PathBuf> {
+        let above = self.workspaces.parent().map(Path::to_owned);
+        above.into_iter().chain([self.workspaces.clone(), self.data.clone()]).collect()
+    }
+
+    pub(super) fn lasting(&self, workspace: &str) -> Lasting {
+        Lasting { files: self.files(workspace), home: Some(self.home(workspace)) }
     }
 
     pub(super) fn lease(&self, lease: &LeaseId) -> PathBuf {
@@ -82,7 +130,8 @@ impl Places {
     /// Absent if nobody has been there, or what is written there makes no sense.
     pub(super) fn occupant(&self, lease: &LeaseId) -> Option<Occupant> {
         let text = fs::read_to_string(self.lease(lease).join("instance")).ok()?;
-        let mut words = text.split_whitespace();
+        // The last may have spaces in it: it may be a path.
+        let mut words = text.trim_end_matches('\n').splitn(4, ' ');
         Some(Occupant {
             instance: InstanceId::parse(words.next()?).ok()?,
             keeper: words.next()?.parse().ok()?,
@@ -101,10 +150,30 @@ impl Places {
     }
 }
 
+/// Whether a workspace is a directory of this machine, named by its path, and no name of ours.
+fn is_given(workspace: &str) -> bool {
+    workspace.starts_with('/')
+}
+
 /// Removes a directory with all in it; one that isn't there is removed already.
 pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Gives a directory with all in it to another user, unless it is theirs. What is linked to elsewhere stays whose it is.
+pub(super) fn give(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let meta = path.symlink_metadata()?;
+    if meta.uid() == uid && meta.gid() == gid {
+        return Ok(());
+    }
+    if meta.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give(&entry?.path(), uid, gid)?;
+        }
+    }
+    // Last, so that one that was interrupted is gone on with.
+    lchown(path, Some(uid), Some(gid))
 }

@@ -15,8 +15,11 @@ use crate::lease::AutoResume;
 use crate::runtime::{RuntimeError, Sight};
 use crate::seat::Seat;
 use crate::steward::{Seen, Told};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use stead_model::clock::Timestamp;
+use stead_model::ids::TerminalId;
 use stead_model::lease::Desired;
 use stead_model::proto::{Detached, Entered, Event, ShellEnd, Size};
 use tokio::sync::{mpsc, watch as latest};
@@ -125,6 +128,10 @@ impl Stead {
         let inner = &self.inner;
         let size = size.clamped();
         let mut seat = sit::down(inner, &at).await?;
+        if let Some(project) = &seat.thread.project {
+            super::projects::used(inner, project).await?;
+        }
+        inner.touched(&seat.thread).await;
         let mut tries = 0;
         // The first word comes before anybody is told that it worked: a refusal is an answer.
         let (sight, first) = loop {
@@ -145,9 +152,16 @@ impl Stead {
         let typist = Typist { inner: Arc::clone(inner), place: place.subscribe(), size: Arc::clone(&size) };
         inner.core.tasks.spawn(typist.run(typed, over.clone()));
         let at = Where { create: false, auto_resume: AutoResume::No, ..at };
-        let looker = Looker { inner: Arc::clone(inner), at, place, size, events, over: over.clone() };
+        let here = Here::new(inner, &place.borrow().seat.terminal);
+        let looker = Looker { inner: Arc::clone(inner), at, place, size, events, over: over.clone(), _here: here };
         inner.core.tasks.spawn(looker.run(first));
         Ok(Attachment { events: heard, keys, _leave: over.drop_guard() })
+    }
+
+    /// How many look at a terminal, and when somebody last typed there.
+    pub(crate) fn attended(&self, terminal: &TerminalId) -> (usize, Option<Timestamp>) {
+        let looking = lookers(&self.inner).get(terminal).copied().unwrap_or(0);
+        (looking, self.inner.seat(terminal).map(|seat| seat.session().last_active_at))
     }
 }
 
@@ -202,6 +216,36 @@ struct Looker {
     size: Arc<Mutex<Size>>,
     events: mpsc::Sender<AttachEvent>,
     over: CancellationToken,
+    _here: Here,
+}
+
+/// Counts one who looks at a terminal, as long as it is held.
+struct Here {
+    inner: Arc<Inner>,
+    terminal: TerminalId,
+}
+
+impl Here {
+    fn new(inner: &Arc<Inner>, terminal: &TerminalId) -> Self {
+        *lookers(inner).entry(terminal.clone()).or_insert(0) += 1;
+        Self { inner: Arc::clone(inner), terminal: terminal.clone() }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let mut lookers = lookers(&self.inner);
+        if let Some(count) = lookers.get_mut(&self.terminal) {
+            *count -= 1;
+            if *count == 0 {
+                lookers.remove(&self.terminal);
+            }
+        }
+    }
+}
+
+fn lookers(inner: &Inner) -> MutexGuard<'_, HashMap<TerminalId, usize>> {
+    inner.lookers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What follows.
@@ -240,6 +284,8 @@ impl Looker {
             }
         }
         self.over.cancel();
+        // The end of what was typed last is told to whoever looks on; nobody does here any more.
+        watch::look_soon(&self.inner);
     }
 
     fn place(&self) -> Place {

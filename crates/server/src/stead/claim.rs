@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::error::Error;
 use crate::seat::Seat;
-use crate::store::StoreError;
+use crate::store::{SPENT, StoreError};
 use std::sync::{Arc, PoisonError};
 use stead_model::command::Command;
 use stead_model::ids::CommandId;
@@ -50,22 +50,30 @@ impl Before {
         }
     }
 
-    /// The record, once it has ended.
-    pub(super) async fn wait(self) -> Result<Command, Error> {
+    /// What has become of it, once whoever has it in this server is done with it.
+    pub(super) async fn wait(self) -> Result<Waited, Error> {
         if let Some(mut running) = self.running
             && let Ok(outcome) = running.wait_for(Option::is_some).await
             && let Some(ended) = outcome.clone()
         {
-            return Ok(ended);
+            return Ok(Waited::Ended(Box::new(ended)));
         }
-        // Whoever ran it has written down what became of it; if not, it can't be asked, and is not sent again.
+        // Whoever ran it has written down what became of it.
         self.inner.ledger.flush().await;
-        let row = self.inner.core.store.command(&self.row.id).await?.unwrap_or(self.row);
-        if row.status.is_final() {
-            return Ok(row);
-        }
-        Err(Error::Conflict(format!("`{}` was sent before, and has not ended", row.id)))
+        Ok(match self.inner.core.store.command(&self.row.id).await? {
+            Some(row) if row.status.is_final() => Waited::Ended(Box::new(row)),
+            Some(_) => Waited::Open,
+            None => Waited::TurnedAway,
+        })
     }
+}
+
+pub(super) enum Waited {
+    Ended(Box<Command>),
+    /// Nobody here knows: it is another server's, or was an earlier one's.
+    Open,
+    /// There was no room for it; it never ran, and its id is free.
+    TurnedAway,
 }
 
 /// Makes an id the command's, durably, before anything runs. The same id for something else is refused.
@@ -100,17 +108,28 @@ pub(super) async fn make(inner: &Arc<Inner>, seat: &Seat, row: &mut Command) -> 
 }
 
 async fn write_down(inner: &Arc<Inner>, row: &Command) -> Result<Made, Error> {
-    let Some(claim) = try_claim(inner, &row.id) else {
-        let running = inner.claims.lock().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
-        return before(inner, row, running).await;
-    };
-    match inner.core.store.put_command(row).await {
-        Ok(()) => Ok(Made::Now(claim)),
-        Err(StoreError::AlreadyExists { .. }) => {
-            drop(claim);
-            before(inner, row, None).await
+    loop {
+        let made = match try_claim(inner, &row.id) {
+            None => {
+                let running = inner.claims.lock().unwrap_or_else(PoisonError::into_inner).get(&row.id).cloned();
+                before(inner, row, running).await?
+            }
+            Some(claim) => match inner.core.store.put_command(row).await {
+                Ok(()) => return Ok(Made::Now(claim)),
+                Err(StoreError::AlreadyExists { kind: SPENT, .. }) => {
+                    let message = "was the id of a command whose thread has been deleted; ids are kept for 24 hours";
+                    return Err(Error::Conflict(format!("`{}` {message}", row.id)));
+                }
+                Err(StoreError::AlreadyExists { .. }) => {
+                    drop(claim);
+                    before(inner, row, None).await?
+                }
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if let Some(before) = made {
+            return Ok(Made::Before(before));
         }
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -125,11 +144,12 @@ pub(super) fn try_claim(inner: &Arc<Inner>, id: &CommandId) -> Option<Claim> {
     Some(Claim { inner: Arc::clone(inner), id: id.clone(), outcome })
 }
 
+/// `None`: there is none any more, because it was turned away.
 async fn before(
     inner: &Arc<Inner>,
     row: &Command,
     running: Option<watch::Receiver<Option<Command>>>,
-) -> Result<Made, Error> {
+) -> Result<Option<Box<Before>>, Error> {
     let conflict = || Error::Conflict(format!("`{}` is the id of another command", row.id));
     let mut running = running;
     loop {
@@ -137,7 +157,7 @@ async fn before(
             Some(before) => {
                 let same = (&before.thread, &before.terminal, &before.text) == (&row.thread, &row.terminal, &row.text);
                 return if same {
-                    Ok(Made::Before(Box::new(Before { row: before, inner: Arc::clone(inner), running })))
+                    Ok(Some(Box::new(Before { row: before, inner: Arc::clone(inner), running })))
                 } else {
                     Err(conflict())
                 };
@@ -149,7 +169,7 @@ async fn before(
                         running = None;
                     }
                 }
-                None => return Err(conflict()),
+                None => return Ok(None),
             },
         }
         tokio::task::yield_now().await;

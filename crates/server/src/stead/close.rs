@@ -6,8 +6,8 @@ use crate::lease::{AutoResume, Force, Ready};
 use crate::runtime::RuntimeError;
 use crate::store::{Page, StoreError};
 use std::sync::Arc;
-use stead_model::ids::{SessionId, TerminalId, ThreadId};
-use stead_model::lease::Observed;
+use stead_model::ids::{LeaseId, SessionId, TerminalId, ThreadId};
+use stead_model::lease::{Desired, Observed};
 use stead_model::proto::{FaultCode, FirstSignal};
 use stead_model::session::{CloseReason, Input, Session, Status};
 use stead_model::terminal::Terminal;
@@ -45,6 +45,7 @@ pub(super) async fn session(inner: &Arc<Inner>, session: Session, reason: CloseR
         match inner.core.store.replace_session(&before, &closed).await {
             Ok(()) => {
                 inner.core.measure.closed(&closed, reason, inner.core.now());
+                super::projects::closed(inner, &closed).await;
                 return Ok(Closed { session: id, reason });
             }
             Err(StoreError::Conflict { .. }) => match inner.core.store.session(&id).await? {
@@ -174,6 +175,12 @@ pub(super) async fn pause(
     source: &'static str,
 ) -> Result<Ready, Error> {
     super::reap::write_down_all(inner, |seat| seat.lease == thread.lease).await?;
+    let before = inner.leases.look(&thread.lease, source).await?;
+    if (before.lease.desired, before.lease.observed) == (Desired::Paused, Observed::Paused) {
+        // It sleeps, with whatever was frozen in it; whoever was told so by a server that died is told again.
+        turn_all(inner, &thread.lease).await?;
+        return Ok(before);
+    }
     let own = own_sessions(inner, thread).await?;
     let seats = inner.clear_seats(&thread.lease, force)?;
     inner.ledger.flush().await;
@@ -185,11 +192,17 @@ pub(super) async fn pause(
     let ids = own.into_iter().map(|session| session.id).collect();
     let ready = inner.leases.pause(&thread.lease, force, ids, source).await?;
     if ready.lease.instance.is_some() {
-        for session in inner.core.store.live_sessions_of_lease(&thread.lease).await? {
-            turn(inner, session, Input::Paused).await?;
-        }
+        turn_all(inner, &thread.lease).await?;
     }
     Ok(ready)
+}
+
+/// The sessions of a lease that sleeps do, too.
+async fn turn_all(inner: &Inner, lease: &LeaseId) -> Result<(), Error> {
+    for session in inner.core.store.live_sessions_of_lease(lease).await? {
+        turn(inner, session, Input::Paused).await?;
+    }
+    Ok(())
 }
 
 /// Turns a session to paused or back; one that is there already, or closed meanwhile, stays.
@@ -216,13 +229,29 @@ pub(super) async fn on_exit(inner: &Arc<Inner>) -> Vec<Error> {
     for lease in leases.into_iter().filter(|lease| lease.instance.is_some()) {
         let outcome = match inner.treatment(&lease.provider).on_exit {
             OnExit::Leave => continue,
-            OnExit::Pause => inner.leases.pause(&lease.id, Force::Yes, Vec::new(), "exit").await,
-            OnExit::Destroy => inner.leases.destroy(&lease.id, Force::Yes, Vec::new(), "exit").await,
+            OnExit::Pause => pause_on_exit(inner, &lease.id).await,
+            OnExit::Destroy => {
+                inner.leases.destroy(&lease.id, Force::Yes, Vec::new(), "exit").await.map(drop).map_err(Error::from)
+            }
         };
         if let Err(error) = outcome {
             tracing::error!(%error, lease = %lease.id, "could not be settled before the server ended");
-            failed.push(error.into());
+            failed.push(error);
         }
     }
     failed
+}
+
+/// As somebody who forces it would: the next server finds the sessions asleep, and what was frozen goes on.
+async fn pause_on_exit(inner: &Arc<Inner>, lease: &LeaseId) -> Result<(), Error> {
+    super::reap::write_down_all(inner, |seat| seat.lease == *lease).await?;
+    inner.ledger.flush().await;
+    let seats: Vec<_> = inner.seats().iter().filter(|seat| seat.lease == *lease).cloned().collect();
+    for seat in seats {
+        seat.settle().await;
+    }
+    if inner.leases.pause(lease, Force::Yes, Vec::new(), "exit").await?.lease.instance.is_some() {
+        turn_all(inner, lease).await?;
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ impl Stead {
         let counts = {
             let seats = inner.seats();
             let queued = seats.iter().map(|seat| seat.commands().saturating_sub(1) as u64).sum();
-            Counts { queued, shells: seats.iter().count() as u64, journal_bytes: 0 }
+            Counts { queued, shells: seats.iter().count() as u64, journal_bytes: None }
         };
         let journal_bytes = journal_bytes(inner).await;
         inner.core.measure.write(Counts { journal_bytes, ..counts })
@@ -39,20 +39,24 @@ impl Stead {
 }
 
 /// All journals of all leases, as far as they are on this machine.
-async fn journal_bytes(inner: &Arc<Inner>) -> u64 {
+async fn journal_bytes(inner: &Arc<Inner>) -> Option<u64> {
     {
         let known = inner.journals.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, bytes)) = known.filter(|(at, _)| at.elapsed() < MEASURED) {
-            return bytes;
+            return Some(bytes);
         }
     }
-    let Ok(leases) = inner.core.store.leases(None, &Page::all()).await else { return 0 };
-    let journal = |lease: stead_model::lease::Lease| inner.core.provider(&lease.provider).ok()?.journal(&lease.id);
+    let leases = inner.core.store.leases(None, &Page::all()).await;
+    let leases = leases.inspect_err(|error| tracing::warn!(%error, "the journals could not be measured")).ok()?;
+    let journal = |lease: stead_model::lease::Lease| {
+        super::afar::journal(&**inner.core.provider(&lease.provider).ok()?, &lease.id)
+    };
     let places: Vec<_> = leases.into_iter().filter_map(journal).collect();
     let measured = tokio::task::spawn_blocking(move || places.iter().map(|place| size(&place.join("journal"))).sum());
-    let bytes = measured.await.unwrap_or(0);
+    let bytes =
+        measured.await.inspect_err(|error| tracing::warn!(%error, "the journals could not be measured")).ok()?;
     *inner.journals.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), bytes));
-    bytes
+    Some(bytes)
 }
 
 /// What plain files below a directory hold; links are not followed, and what goes meanwhile counts as gone.

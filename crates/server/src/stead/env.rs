@@ -16,7 +16,7 @@ use crate::seat::{CommitError, Seat};
 use crate::store::{AskedEnv, KeptState, TerminalEnv};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use stead_model::env::{EnvChange, EnvError, MAX_NAMES, MAX_TOTAL, Secret};
+use stead_model::env::{EnvChange, EnvError, MAX_NAMES, MAX_TOTAL, Secret, redact, redact_text};
 use stead_model::ids::{ShellId, TerminalId, ThreadId};
 use stead_model::lease::{Desired, Observed};
 use stead_model::proto::{EnvInfo, Fault, FaultCode, SetEnv, SetSecret};
@@ -68,7 +68,43 @@ pub(super) async fn carried(inner: &Inner, from: &TerminalId, to: &TerminalId) -
 
 pub(super) async fn shown(inner: &Inner, terminal: Terminal) -> Result<Terminal, Error> {
     let env = inner.core.store.env(&terminal.id).await?;
-    Ok(Terminal { state: terminal.state.shown(&env.pending, env.names()), ..terminal })
+    let mut state = terminal.state.shown(&env.pending, env.names());
+    let veil = Veil::of(inner, &terminal.id).await?;
+    state.mask_paths(|path| veil.over(path));
+    Ok(Terminal { state, ..terminal })
+}
+
+/// What is to be hidden of a terminal in whatever is told of it.
+pub(super) enum Veil {
+    /// Whoever sits there knows, also what was a secret before.
+    Seat(Arc<Seat>),
+    Values(Vec<Secret>),
+}
+
+impl Veil {
+    pub(super) async fn of(inner: &Inner, id: &TerminalId) -> Result<Self, Error> {
+        if let Some(seat) = inner.seat(id) {
+            return Ok(Self::Seat(seat));
+        }
+        let env = inner.core.store.env(id).await?;
+        // One that can't be opened hides nothing, because nobody knows it; whoever wants to use it is told.
+        let open = |secret: &crate::store::SealedSecret| inner.core.vault.open(id, &secret.name, &secret.sealed).ok();
+        Ok(Self::Values(env.secrets.iter().filter_map(open).collect()))
+    }
+
+    pub(super) fn over(&self, text: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Seat(seat) => seat.redact(text),
+            Self::Values(values) => redact(text, values),
+        }
+    }
+
+    pub(super) fn over_text(&self, text: String) -> String {
+        match self {
+            Self::Seat(seat) => seat.redact_text(text),
+            Self::Values(values) => redact_text(&text, values),
+        }
+    }
 }
 
 /// Earlier states, without what is a secret now.
@@ -82,6 +118,7 @@ pub(super) async fn hide(inner: &Inner, id: &TerminalId, states: &mut [KeptState
     let values: Vec<_> = secrets.values().collect();
     for kept in states {
         kept.state.hide(&names, &values);
+        kept.state.mask_paths(|path| redact(path, values.iter().copied()));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! `lost`.
 
 use super::watch::Watch;
-use super::{Inner, Sandbox, claim, sit};
+use super::{Inner, Sandbox, Stead, claim, sit};
 use crate::error::Error;
 use crate::provider::Effect;
 use crate::runtime::{Listener, Run, RuntimeError};
@@ -24,6 +24,9 @@ use stead_model::state::Bytes;
 /// Breaks of the connection to a steward that is alive, during one command. A steward that dies this often while it
 /// runs one is not going to finish it.
 const MOST_BREAKS: u32 = 1000;
+
+/// How long whoever asks for a command again waits until it is found out what became of it, where nobody has it any more.
+const FOUND_OUT: Duration = Duration::from_secs(30);
 
 /// A command to be run.
 #[derive(Debug, Clone)]
@@ -87,12 +90,19 @@ impl Sandbox {
     /// Runs a command to its end; `listener` hears its events in order, each once.
     pub async fn execute(&self, execute: Execute, listener: &mut dyn Listener) -> Result<Command, Error> {
         let (seat, _busy) = sit::enter(&self.inner, &self.at).await?;
+        self.allow(&seat, &execute).await?;
         let chosen = execute.id.is_some();
         let (mut row, run) = prepare(&self.inner, &seat, execute)?;
         let claim = if chosen {
-            match claim::make(&self.inner, &seat, &mut row).await? {
-                claim::Made::Now(claim) => Some(claim),
-                claim::Made::Before(before) => return self.repeat(&seat, *before, &run, listener).await,
+            loop {
+                match claim::make(&self.inner, &seat, &mut row).await? {
+                    claim::Made::Now(claim) => break Some(claim),
+                    claim::Made::Before(before) => {
+                        if let Some(command) = self.repeat(&seat, *before, &run, listener).await? {
+                            return Ok(command);
+                        }
+                    }
+                }
             }
         } else {
             self.inner.ledger.note(row.clone()).await;
@@ -106,6 +116,19 @@ impl Sandbox {
         ended
     }
 
+    /// Work in a project needs room there. What has been asked for before needs none.
+    pub(super) async fn allow(&self, seat: &Seat, execute: &Execute) -> Result<(), Error> {
+        let Some(project) = &seat.thread.project else { return Ok(()) };
+        let allowed = super::projects::used(&self.inner, project).await;
+        if allowed.is_ok() {
+            self.inner.sync_memories(project).await;
+        }
+        match (&allowed, &execute.id) {
+            (Err(Error::NoSpace(_)), Some(id)) if self.inner.core.store.command(id).await?.is_some() => Ok(()),
+            _ => allowed.map(drop),
+        }
+    }
+
     pub(super) async fn travel(
         &self,
         mut travel: Travel<'_>,
@@ -116,6 +139,9 @@ impl Sandbox {
         let (begun, _counted) = (Instant::now(), travel.seat.count());
         let outcome = travel.arrive(listener).await;
         watch.end();
+        if let Some(project) = &travel.seat.thread.project {
+            self.inner.sync_memories(project).await;
+        }
         let ended = match outcome {
             Ok(info) => {
                 if let Some(state) = info.state.as_ref().and_then(|state| minicbor::decode(state).ok()) {
@@ -125,16 +151,24 @@ impl Sandbox {
             }
             Err(error) => {
                 let error = error.told_as(|text| travel.seat.redact_text(text));
+                if !travel.answered && is_turned_away(&error) {
+                    // Whoever asked is told so, and may ask for the same again.
+                    self.inner.ledger.take_back(&row.id).await;
+                    return Err(error);
+                }
                 let ended = give_up(&self.inner, &row, &error, travel.never_ran);
                 self.inner.core.measure.ended(ended.status, false, begun.elapsed());
+                self.log(&travel.seat, &ended).await;
                 self.inner.ledger.note(ended).await;
                 return Err(error);
             }
         };
         let ended = self.acknowledge(&travel.seat, ended).await;
+        let ended = self.keep_output(&travel.seat, ended).await;
         let state_changed = ended.ending.as_ref().is_some_and(|ending| ending.state_changed);
         self.inner.core.measure.ended(ended.status, state_changed, begun.elapsed());
         travel.seat.touch(&self.inner.core);
+        self.log(&travel.seat, &ended).await;
         self.inner.ledger.note(ended.clone()).await;
         if !travel.seat.keeps_state {
             // No journal would know how it ended.
@@ -143,38 +177,108 @@ impl Sandbox {
         Ok(ended)
     }
 
-    /// The same id again: the same record, with the output as far as whoever ran it still has it.
+    async fn log(&self, seat: &Seat, ended: &Command) {
+        if let Some(project) = &seat.thread.project {
+            super::projects::log::ended(&self.inner, project, ended).await;
+        }
+    }
+
+    /// The same id again: the same record, with the output as far as whoever ran it still has it. `None`: there was no
+    /// room for it, and it is to be asked for anew.
     async fn repeat(
         &self,
         seat: &Seat,
         mut before: claim::Before,
         run: &Run,
         listener: &mut dyn Listener,
-    ) -> Result<Command, Error> {
-        // Asked for only where it is known: what isn't would be run.
-        let known = || async { Ok::<_, Error>(seat.runtime.look_up(&run.command).await?.is_some()) };
+    ) -> Result<Option<Command>, Error> {
+        // Asked for only where it is known: what isn't would be run. What can't be asked is not known there.
+        let known = || async {
+            match seat.runtime.look_up(&run.command).await {
+                Ok(info) => Ok(info.is_some()),
+                Err(RuntimeError::Refused(fault)) => Err(Error::from(fault)),
+                Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok(false),
+            }
+        };
         if seat.runtime.remembers() {
             if !known().await? {
                 // Whoever has it is still on the way there.
                 before.arrival().await;
             }
             if known().await? {
-                let info = seat.runtime.run(run, 0, listener).await?;
-                return Ok(conclude(&before.row, seat, &info));
+                match seat.runtime.run(run, 0, listener).await {
+                    Ok(info) => return Ok(Some(conclude(&before.row, seat, &info))),
+                    Err(RuntimeError::Refused(fault)) => return Err(fault.into()),
+                    // What ran it may be gone: whoever has it, or watches over it, finds out.
+                    Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => {}
+                }
             }
         }
-        before.wait().await
+        let row = before.row.clone();
+        match before.wait().await? {
+            claim::Waited::Ended(ended) => Ok(Some(*ended)),
+            claim::Waited::TurnedAway => Ok(None),
+            claim::Waited::Open => {
+                let id = row.id.clone();
+                match tokio::time::timeout(FOUND_OUT, self.see_end(row)).await {
+                    Ok(ended) => ended.map(Some),
+                    Err(_) => Err(Error::Conflict(format!("`{id}` was sent before, and has not ended"))),
+                }
+            }
+        }
+    }
+
+    /// Waits for the end of a command that somebody else sent, and has left.
+    async fn see_end(&self, row: Command) -> Result<Command, Error> {
+        let id = &row.id.clone();
+        // Nobody has it any more: without somebody who finds out, it would never end.
+        super::watch::leave(&self.inner, [row]);
+        super::watch::look(&self.inner).await;
+        let stead = Stead { inner: Arc::clone(&self.inner) };
+        // Behind everything that it may print.
+        let followed = stead.follow(id, u64::MAX - 1, false).await;
+        let failed = match followed {
+            Ok(mut follow) => loop {
+                match follow.next().await {
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => break Some(error),
+                    None => break None,
+                }
+            },
+            Err(error) => Some(error),
+        };
+        let command = stead.command(id).await?;
+        // How it ended is known also where its output is not kept.
+        if command.status.is_final() {
+            return Ok(command);
+        }
+        Err(failed.unwrap_or_else(|| Error::Conflict(format!("`{id}` was sent before, and has not ended"))))
     }
 
     /// What an answer names is durable: in the steward's journal where that outlives the instance, else in the store,
     /// before the answer.
     async fn acknowledge(&self, seat: &Seat, mut ended: Command) -> Command {
-        seat.acknowledge(ended.state_version);
+        if ended.ending.as_ref().is_none_or(|ending| ending.state_changed) {
+            seat.acknowledge(ended.state_version);
+        } else {
+            seat.acknowledge_number(ended.state_version);
+        }
         if !seat.keeps_state
             && let Err(error) = seat.commit(&self.inner.core).await
             && let Some(ending) = &mut ended.ending
         {
             let code = "state_not_stored".to_owned();
+            ending.warnings.push(Warning { code, message: error.to_string() });
+        }
+        ended
+    }
+
+    /// Has the output of a command where it can be read whatever becomes of its instance.
+    async fn keep_output(&self, seat: &Seat, mut ended: Command) -> Command {
+        if let Err(error) = super::afar::catch_up(&self.inner, &seat.lease).await
+            && let Some(ending) = &mut ended.ending
+        {
+            let code = "output_not_copied".to_owned();
             ending.warnings.push(Warning { code, message: error.to_string() });
         }
         ended
@@ -200,12 +304,19 @@ pub(super) struct Travel<'a> {
     resent: bool,
     /// Whether it was given up though it can't have run.
     never_ran: bool,
+    /// Whether whoever asked for it has been told that it is on its way.
+    answered: bool,
 }
 
 impl<'a> Travel<'a> {
     /// `from` is the place behind which it is followed: 0 for all of it, the last there can be for its end alone.
     pub(super) fn new(sandbox: &'a Sandbox, seat: Arc<Seat>, run: Run, from: u64) -> Self {
-        Self { sandbox, seat, run, seen: from, heard: [0; 2], resent: false, never_ran: false }
+        Self { sandbox, seat, run, seen: from, heard: [0; 2], resent: false, never_ran: false, answered: false }
+    }
+
+    /// Whoever asked for it has been told that it is on its way.
+    pub(super) fn answered(self) -> Self {
+        Self { answered: true, ..self }
     }
 
     async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {
@@ -340,16 +451,20 @@ pub(super) fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(C
 /// The record of a command, from what its steward says of it.
 pub(super) fn conclude(row: &Command, seat: &Seat, info: &CommandInfo) -> Command {
     let cwd = Bytes(seat.redact(&seat.surroundings.stored(&info.cwd)));
-    let mut info = info.clone();
-    if let Some(ending) = &mut info.ending {
-        for warning in &mut ending.warnings {
-            warning.message = seat.redact_text(std::mem::take(&mut warning.message));
-        }
-        if let Some(fault) = &mut ending.error {
-            fault.message = seat.redact_text(std::mem::take(&mut fault.message));
-        }
+    let mut told = with_info(row, info);
+    veil(&mut told, |text| seat.redact_text(text));
+    Command { instance: Some(seat.instance.clone()), cwd, ..told }
+}
+
+/// What a shell says of a command's end, as it may be told.
+pub(super) fn veil(command: &mut Command, words: impl Fn(String) -> String) {
+    let Some(ending) = &mut command.ending else { return };
+    for warning in &mut ending.warnings {
+        warning.message = words(std::mem::take(&mut warning.message));
     }
-    Command { instance: Some(seat.instance.clone()), cwd, ..with_info(row, &info) }
+    if let Some(fault) = &mut ending.error {
+        fault.message = words(std::mem::take(&mut fault.message));
+    }
 }
 
 pub(super) fn with_info(row: &Command, info: &CommandInfo) -> Command {
@@ -370,6 +485,12 @@ pub(super) fn with_info(row: &Command, info: &CommandInfo) -> Command {
 pub(super) fn fail(inner: &Inner, row: &Command, fault: Fault) -> Command {
     let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
     row.end(ending, inner.core.now()).unwrap_or_else(|_| row.clone())
+}
+
+/// Whether there was no room for it just then. It never ran, and the same request may do better later; so its id is not
+/// used up.
+pub(super) fn is_turned_away(error: &Error) -> bool {
+    matches!(error, Error::Refused(fault) if matches!(fault.code, FaultCode::Busy | FaultCode::LimitReached))
 }
 
 /// It never ran; or it can't be said that it did, nor that it didn't.

@@ -14,9 +14,11 @@ use super::commands::{gone, row};
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::lease::LeaseError;
+use crate::provider::Trouble;
 use crate::runtime::RuntimeError;
 use crate::steward::{Next, Steward, Told};
 use std::sync::Arc;
+use std::time::Duration;
 use stead_model::command::Command;
 use stead_model::frame::{Chunk, Stream};
 use stead_model::ids::{CommandId, ShellId};
@@ -29,8 +31,14 @@ use tokio::sync::{mpsc, oneshot};
 /// Events between the journal and a reader. Whoever is slower than that is waited for, and costs no more than this.
 const AHEAD: usize = 4;
 
-/// Breaks of the way to a steward that is alive.
+/// Breaks of the way to a steward that is alive, one after another.
 const MOST_BREAKS: u32 = 100;
+
+/// Whoever has been told nothing yet is told soon that it can't be followed.
+const MOST_BREAKS_BEFORE: u32 = 10;
+
+/// How long after a break it is tried again: longer each time, up to the second of these.
+const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandEvent {
@@ -52,6 +60,11 @@ impl Follow {
     /// The next event; none when there will be no more.
     pub async fn next(&mut self) -> Option<Result<CommandEvent, Error>> {
         self.events.recv().await
+    }
+
+    /// The next event if there is one now.
+    pub(crate) fn try_next(&mut self) -> Option<Result<CommandEvent, Error>> {
+        self.events.try_recv().ok()
     }
 }
 
@@ -124,13 +137,29 @@ impl Tail {
     }
 
     async fn tell_all(&mut self) {
-        let mut breaks = 0;
+        let (mut breaks, mut in_vain) = (0, 0);
         loop {
+            let before = self.seen;
             let outcome = self.step().await;
+            let most = if self.opened.is_some() { MOST_BREAKS_BEFORE } else { MOST_BREAKS };
+            if self.seen > before {
+                breaks = 0;
+            }
             match outcome {
-                Ok(Ok(Step::Again)) => {}
+                // Who looks again and again in vain leaves time for what is waited for.
+                Ok(Ok(Step::Again)) if self.seen == before => {
+                    let [shortest, longest] = PAUSES;
+                    tokio::time::sleep((shortest * in_vain).min(longest)).await;
+                    in_vain += 1;
+                }
+                Ok(Ok(Step::Again)) => in_vain = 0,
                 Ok(Ok(Step::Over)) | Err(Left) => return,
-                Ok(Err(Error::Broken(_))) if breaks < MOST_BREAKS => breaks += 1,
+                // Its steward is being replaced, or its instance is.
+                Ok(Err(error)) if breaks < most && is_break(&error) => {
+                    breaks += 1;
+                    let [shortest, longest] = PAUSES;
+                    tokio::time::sleep((shortest * breaks).min(longest)).await;
+                }
                 Ok(Err(error)) => {
                     if let Some(opened) = self.opened.take() {
                         let _ = opened.send(Err(error));
@@ -370,10 +399,17 @@ impl Tail {
     }
 }
 
+/// Whether it is the way to the steward that failed, which may do better in a moment.
+fn is_break(error: &Error) -> bool {
+    matches!(error, Error::Broken(_) | Error::Lease(LeaseError::Unclear(_)))
+        || matches!(error, Error::Lease(LeaseError::Provider(error)) if error.trouble != Trouble::Unsupported)
+}
+
 pub(super) async fn read(inner: &Inner, row: &Command) -> Result<Option<PastCommand>, Error> {
     let Some(lease) = inner.core.store.lease(&row.lease).await? else { return Ok(None) };
     let provider = inner.core.provider(&lease.provider)?;
-    let Some(dir) = provider.journal(&row.lease) else { return Ok(None) };
+    let Some(dir) = super::afar::journal(&**provider, &row.lease) else { return Ok(None) };
+    super::afar::catch_up(inner, &row.lease).await?;
     let shell = ShellId::parse(row.terminal.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
     let id = row.id.clone();
     let read = tokio::task::spawn_blocking(move || past::command(&dir, &shell, &id)).await;

@@ -82,6 +82,7 @@ async fn copy(inner: &Arc<Inner>, of: &ThreadId, id: ThreadId, progress: OnProgr
     let (Some(from), Some(to)) = (provider.lasting(&source.workspace), provider.lasting(&workspace)) else {
         return Err(ProviderError::unsupported(provider.name(), "copy files").into());
     };
+    super::afar::fetch(inner, &source.lease).await?;
     let terminals = states(inner, &source).await?;
     let lease = Lease::new(lease_id.clone(), source.provider.clone(), workspace.clone(), core.now());
     core.store.put_lease(&lease).await?;

@@ -4,7 +4,7 @@
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::seat::Seat;
-use crate::store::{KeptState, LeaseEvent, Page};
+use crate::store::{AgentSession, KeptState, LeaseEvent, Page};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stead_model::access::Token;
@@ -13,7 +13,8 @@ use stead_model::command::Command;
 use stead_model::cursor::{self, Cursor, InvalidCursor};
 use stead_model::ids::{LeaseId, ProjectId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
-use stead_model::session::Session;
+use stead_model::notice::{Subject, Told};
+use stead_model::session::{Input, Session};
 use stead_model::terminal::Terminal;
 use stead_model::thread::Thread;
 
@@ -37,7 +38,7 @@ pub struct Listed<T> {
 
 impl List {
     /// One more than is wanted, to know whether there is more.
-    fn page(&self, of: &'static str) -> Result<(Page, usize), Error> {
+    pub(super) fn page(&self, of: &'static str) -> Result<(Page, usize), Error> {
         let limit = self.limit()?;
         let after = match self.cursor(of)? {
             Some(Cursor::Thing { at, id }) => Some((at, id)),
@@ -45,6 +46,16 @@ impl List {
             None => None,
         };
         Ok((Page { limit: limit + 1, after }, limit as usize))
+    }
+
+    /// Where a page of a list begins that is made of other rows, and how many are wanted.
+    pub(crate) fn place(&self, of: &'static str) -> Result<Place, Error> {
+        let (page, limit) = self.page(of)?;
+        Ok(Place { after: page.after, limit })
+    }
+
+    pub(crate) fn refused(of: &'static str) -> Error {
+        Error::Invalid(InvalidCursor(of).to_string())
     }
 
     fn version(&self, of: &'static str) -> Result<(Option<u64>, usize), Error> {
@@ -66,8 +77,28 @@ impl List {
     }
 }
 
+/// A place in a list, behind that of the last that was shown.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) after: Option<(Timestamp, String)>,
+    pub(crate) limit: usize,
+}
+
 impl<T> Listed<T> {
-    fn cut(mut items: Vec<T>, limit: usize, of: &'static str, place: impl Fn(&T) -> Cursor) -> Self {
+    /// The first so many of what begins at a [`Place`].
+    pub(crate) fn cut_at(
+        items: Vec<T>,
+        limit: usize,
+        of: &'static str,
+        place: impl Fn(&T) -> (Timestamp, String),
+    ) -> Self {
+        Self::cut(items, limit, of, |item| {
+            let (at, id) = place(item);
+            Cursor::Thing { at, id }
+        })
+    }
+
+    pub(super) fn cut(mut items: Vec<T>, limit: usize, of: &'static str, place: impl Fn(&T) -> Cursor) -> Self {
         let more = items.len() > limit;
         items.truncate(limit);
         let next_cursor = items.last().filter(|_| more).map(|last| place(last).to_text(of));
@@ -75,7 +106,7 @@ impl<T> Listed<T> {
     }
 }
 
-fn thing(at: Timestamp, id: &impl ToString) -> Cursor {
+pub(super) fn thing(at: Timestamp, id: &impl ToString) -> Cursor {
     Cursor::Thing { at, id: id.to_string() }
 }
 
@@ -84,7 +115,17 @@ impl Stead {
     pub async fn list_threads(&self, project: Option<&ProjectId>, list: &List) -> Result<Listed<Thread>, Error> {
         let (page, limit) = list.page("threads")?;
         let found = self.inner.core.store.threads(project, &page).await?;
-        Ok(Listed::cut(found, limit, "threads", |thread| thing(thread.created_at, &thread.id)))
+        let mut listed = Listed::cut(found, limit, "threads", |thread| thing(thread.created_at, &thread.id));
+        for thread in &mut listed.items {
+            thread.last_active_at = self.inner.last_used(thread);
+        }
+        Ok(listed)
+    }
+
+    pub(crate) async fn list_agent_sessions(&self, list: &List) -> Result<Listed<AgentSession>, Error> {
+        let (page, limit) = list.page("agent-sessions")?;
+        let found = self.inner.core.store.agent_sessions(&page).await?;
+        Ok(Listed::cut(found, limit, "agent-sessions", |session| thing(session.created_at, &session.id)))
     }
 
     /// Newest first, each as it is now.
@@ -94,7 +135,7 @@ impl Stead {
         let mut listed = Listed::cut(found, limit, "sessions", |session| thing(session.started_at, &session.id));
         let busy = busy_terminals(&self.inner, listed.items.iter().any(|session| session.status.is_live())).await?;
         for session in &mut listed.items {
-            *session = present(&self.inner, session, &busy);
+            *session = present(&self.inner, session, &busy).await?;
         }
         Ok(listed)
     }
@@ -105,7 +146,7 @@ impl Stead {
         let session = self.inner.core.store.newest_session(&thread.id).await?;
         let session = session.ok_or_else(|| Error::NotFound { kind: "session", id: thread.id.to_string() })?;
         let busy = busy_terminals(&self.inner, session.status.is_live()).await?;
-        Ok(present(&self.inner, &session, &busy))
+        present(&self.inner, &session, &busy).await
     }
 
     /// Newest first; of one thread or of all.
@@ -125,7 +166,11 @@ impl Stead {
             settle(&self.inner, |_| true).await;
             store.terminals(&page).await?
         };
-        Ok(Listed::cut(found, limit, "terminals", |terminal| thing(terminal.created_at, &terminal.id)))
+        let mut listed = Listed::cut(found, limit, "terminals", |terminal| thing(terminal.created_at, &terminal.id));
+        for terminal in &mut listed.items {
+            *terminal = super::env::shown(&self.inner, terminal.clone()).await?;
+        }
+        Ok(listed)
     }
 
     /// Newest first, as their rows are; of one provider or of all. Nothing is looked at.
@@ -147,13 +192,29 @@ impl Stead {
         Ok(Listed::cut(found, limit, "events", |event| Cursor::Version(event.version)))
     }
 
+    /// What was said of something, oldest first; also of what is gone.
+    pub async fn list_notices(&self, of: &Subject, list: &List) -> Result<Listed<Told>, Error> {
+        let (after, limit) = list.version("notices")?;
+        let most = u32::try_from(limit + 1).unwrap_or(u32::MAX);
+        let found = self.inner.core.store.notices(Some(of), after.unwrap_or(0), most).await?;
+        Ok(Listed::cut(found, limit, "notices", |told| Cursor::Version(told.seq)))
+    }
+
     /// Newest first.
     pub async fn list_commands(&self, thread: &ThreadId, list: &List) -> Result<Listed<Command>, Error> {
         let (page, limit) = list.page("commands")?;
         let thread = self.thread(thread).await?;
         self.inner.ledger.flush().await;
         let found = self.inner.core.store.commands_of_thread(&thread.id, &page).await?;
-        Ok(Listed::cut(found, limit, "commands", |command| thing(command.created_at, &command.id)))
+        let mut listed = Listed::cut(found, limit, "commands", |command| thing(command.created_at, &command.id));
+        // How far those have come that have not ended, as far as that can be waited for.
+        let all = async {
+            for command in &mut listed.items {
+                *command = self.inner.newest_of(command.clone()).await;
+            }
+        };
+        let _ = tokio::time::timeout(SETTLE, all).await;
+        Ok(listed)
     }
 
     /// The versions of a terminal whose content changed, newest first.
@@ -201,9 +262,16 @@ async fn busy_terminals(inner: &Inner, wanted: bool) -> Result<BTreeSet<Terminal
     Ok(busy)
 }
 
-/// A session with the uses that only its seat knows, and whether it is idle now.
-fn present(inner: &Inner, session: &Session, busy: &BTreeSet<TerminalId>) -> Session {
+/// A session with the uses that only its seat knows, and whether it is idle now. One whose time is over is closed, also
+/// before the reaper comes to it: nothing that is asked for from now on belongs to it.
+async fn present(inner: &Inner, session: &Session, busy: &BTreeSet<TerminalId>) -> Result<Session, Error> {
     let seat = inner.seat(&session.terminal).map(|seat| seat.session()).filter(|seated| seated.id == session.id);
     let last_used = seat.map_or(session.last_active_at, |seated| seated.last_active_at);
-    session.present(last_used, busy.contains(&session.terminal), inner.core.now())
+    let now = inner.core.now();
+    let shown = session.present(last_used, busy.contains(&session.terminal), now);
+    let Some(reason) = shown.expiry(now).filter(|_| shown.status.is_live()) else { return Ok(shown) };
+    if super::reap::is_busy(inner, &shown).await? {
+        return Ok(shown);
+    }
+    Ok(shown.apply(Input::Close(reason), shown.expires_at()).unwrap_or(shown))
 }

@@ -16,8 +16,11 @@ impl Stead {
         Ok(())
     }
 
+    /// Oldest first.
     pub async fn terminals_of_lease(&self, lease: &LeaseId) -> Result<Vec<Terminal>, Error> {
-        Ok(self.inner.core.store.terminals_of_lease(lease).await?)
+        let mut terminals = self.inner.core.store.terminals_of_lease(lease).await?;
+        terminals.reverse();
+        Ok(terminals)
     }
 
     /// What time it is for everything here.

@@ -11,6 +11,7 @@ use crate::lease::{Force, LeaseError};
 use crate::seat::Seat;
 use crate::store::StoreError;
 use std::sync::{Arc, PoisonError};
+use stead_model::ids::ThreadId;
 use stead_model::lease::Observed;
 use stead_model::session::{CloseReason, IDLE_AFTER, Input, Session, Status};
 
@@ -27,6 +28,24 @@ impl Stead {
     pub async fn reap(&self) -> Result<Reaped, Error> {
         let inner = Arc::clone(&self.inner);
         let work = async move { round(&inner).await };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Does with a thread's sessions now what their idle time-out would do later. One that is busy stays.
+    pub(crate) async fn put_to_rest(&self, thread: &ThreadId) -> Result<(), Error> {
+        let (inner, thread) = (Arc::clone(&self.inner), thread.clone());
+        let work = async move {
+            let door = inner.door(&thread);
+            let _inside = door.lock().await;
+            for terminal in inner.core.store.terminals_of_thread(&thread).await? {
+                if let Some(session) = inner.core.store.live_session(&terminal.id).await?
+                    && let Some(session) = write_down(&inner, session).await?
+                {
+                    put_to_rest(&inner, session, CloseReason::IdleTimeout).await?;
+                }
+            }
+            Ok(())
+        };
         self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
     }
 }
@@ -52,6 +71,9 @@ pub(super) async fn every(inner: Arc<Inner>) {
         }
         if let Err(error) = super::room::make(&inner, inner.journal_limit).await {
             tracing::error!(%error, "no room could be made for output");
+        }
+        if let Err(error) = inner.core.store.forget_spent_commands(inner.core.now()).await {
+            tracing::error!(%error, "ids of deleted commands could not be freed");
         }
     }
 }
@@ -98,6 +120,11 @@ async fn look_at(inner: &Arc<Inner>, session: Session) -> Result<Option<Closed>,
         }
         return Ok(None);
     };
+    put_to_rest(inner, session, reason).await
+}
+
+/// Closes a session whose shell does nothing; its instance sleeps, unless another uses it. `None`: it is busy after all.
+async fn put_to_rest(inner: &Arc<Inner>, session: Session, reason: CloseReason) -> Result<Option<Closed>, Error> {
     if is_busy(inner, &session).await? {
         return Ok(None);
     }
@@ -145,6 +172,10 @@ async fn write_down(inner: &Inner, session: Session) -> Result<Option<Session>, 
             if let Some(seat) = seat {
                 seat.set_session(after.clone());
             }
+            match inner.core.store.touch_thread(&after.thread, after.last_active_at).await {
+                Ok(()) | Err(StoreError::NotFound { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
             Ok(Some(after))
         }
         Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => Ok(None),
@@ -167,7 +198,7 @@ async fn change(inner: &Inner, session: &Session, input: Input) -> Result<(), Er
     }
 }
 
-async fn is_busy(inner: &Inner, session: &Session) -> Result<bool, Error> {
+pub(super) async fn is_busy(inner: &Inner, session: &Session) -> Result<bool, Error> {
     if let Some(seat) = inner.seat(&session.terminal) {
         if seat.is_in_use() {
             return Ok(true);

@@ -175,6 +175,7 @@ async fn prepare(
             core.store.replace_terminal(&terminal, &known).await?;
         }
     }
+    super::afar::fetch(inner, &thread.lease).await?;
     if let Files::Copy { from, to } = files {
         if runs && core.provider(&thread.provider)?.capabilities().pause {
             // What jobs in the background write is there before they stop, or never: not in between.

@@ -4,6 +4,7 @@
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::store::Page;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -33,16 +34,18 @@ impl Stead {
 pub(super) async fn make(inner: &Arc<Inner>, limit: u64) -> Result<(), Error> {
     let mut places = Vec::new();
     for lease in inner.core.store.leases(None, &Page::all()).await? {
-        if let Some(place) = inner.core.provider(&lease.provider)?.journal(&lease.id) {
+        if let Some(place) = super::afar::journal(&**inner.core.provider(&lease.provider)?, &lease.id) {
             places.push((lease.id, place));
         }
     }
-    // What is older than this was asked for and is still there: it is in use.
-    let mut in_use = 0;
+    // What is older than the first was asked for and is still there: it is in use. What is younger than the second is
+    // being written while we look; without that end a writer could keep us here for ever.
+    let (mut in_use, begun) = (0, inner.core.now().0 * 1000);
     loop {
         let looked = places.clone();
-        let outputs = tokio::task::spawn_blocking(move || look(&looked)).await.unwrap_or_default();
-        let Some((before, leases)) = choose(outputs, limit, in_use) else { return Ok(()) };
+        let outputs = tokio::task::spawn_blocking(move || look(&looked)).await;
+        let outputs = outputs.map_err(|error| Error::Io(format!("the journals can't be looked at: {error}")))?;
+        let Some((before, leases)) = choose(outputs, limit, in_use..begun) else { return Ok(()) };
         tracing::info!(leases = leases.len(), "making room for output");
         for (lease, place) in places.iter().filter(|(lease, _)| leases.contains(lease)) {
             if let Err(error) = make_in(inner, lease, place.clone(), before).await {
@@ -57,7 +60,9 @@ async fn make_in(inner: &Arc<Inner>, lease: &LeaseId, place: PathBuf, before: u6
     if let Some(steward) = inner.reader(lease).await? {
         let done = steward.request(&Request::MakeRoom(before)).await;
         done.map_err(|error| Error::from(crate::runtime::RuntimeError::from(error)))?;
-        return Ok(());
+        if !is_mirror(inner, lease).await? {
+            return Ok(());
+        }
     }
     match tokio::task::spawn_blocking(move || past::make_room(&place, before)).await {
         // It sleeps; its turn comes when it wakes, or is gone.
@@ -65,6 +70,12 @@ async fn make_in(inner: &Arc<Inner>, lease: &LeaseId, place: PathBuf, before: u6
         Ok(Err(error)) => Err(Error::Io(error.to_string())),
         Err(error) => Err(Error::Io(error.to_string())),
     }
+}
+
+/// Whether what is here is a copy: the steward has made room where it is, and here we must.
+async fn is_mirror(inner: &Inner, lease: &LeaseId) -> Result<bool, Error> {
+    let Some(row) = inner.core.store.lease(lease).await? else { return Ok(false) };
+    Ok(inner.core.provider(&row.provider)?.mirror(lease).is_some())
 }
 
 fn look(places: &[(LeaseId, PathBuf)]) -> Vec<Output> {
@@ -87,14 +98,14 @@ fn outputs(lease: &LeaseId, journals: &Path) -> Vec<Output> {
 }
 
 /// Before which moment output has to go, and whose, for all of it to fit; none if it does, or nothing is left that could
-/// go. What was last written before `from` can't.
-fn choose(mut outputs: Vec<Output>, limit: u64, from: u64) -> Option<(u64, Vec<LeaseId>)> {
+/// go: what was last written at another time than `during` can't.
+fn choose(mut outputs: Vec<Output>, limit: u64, during: Range<u64>) -> Option<(u64, Vec<LeaseId>)> {
     let total: u64 = outputs.iter().map(|output| output.bytes).sum();
     if total <= limit {
         return None;
     }
     let mut surplus = total - (limit - limit / SPARE);
-    outputs.retain(|output| output.at >= from);
+    outputs.retain(|output| during.contains(&output.at));
     outputs.sort();
     let (mut before, mut leases) = (0, Vec::new());
     for output in outputs {
@@ -120,16 +131,18 @@ mod tests {
 
     #[test]
     fn nothing_goes_while_all_of_it_fits() {
-        assert_eq!(choose(vec![output(1, 60, 1), output(2, 40, 2)], 100, 0), None);
+        assert_eq!(choose(vec![output(1, 60, 1), output(2, 40, 2)], 100, 0..9), None);
     }
 
     #[test]
     fn the_oldest_goes_first_and_a_little_more_than_needed() {
         let outputs = vec![output(3, 50, 1), output(1, 5, 2), output(2, 10, 3), output(4, 40, 1)];
-        let (before, leases) = choose(outputs.clone(), 100, 0).unwrap();
+        let (before, leases) = choose(outputs.clone(), 100, 0..9).unwrap();
         assert_eq!((before, leases), (3, vec![LeaseId::made_of([2; 8]), LeaseId::made_of([3; 8])]));
         // Those are in use: the next ones go in their place.
-        assert_eq!(choose(outputs.clone(), 100, 3).unwrap(), (4, vec![LeaseId::made_of([1; 8])]));
-        assert_eq!(choose(outputs, 100, 5), None);
+        assert_eq!(choose(outputs.clone(), 100, 3..9).unwrap(), (4, vec![LeaseId::made_of([1; 8])]));
+        assert_eq!(choose(outputs.clone(), 100, 5..9), None);
+        // Nor does what is written to while we look.
+        assert_eq!(choose(outputs, 100, 0..1), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::seat::{Busy, Seat, Seating};
 use crate::steward::{Steward, StewardError};
 use crate::store::StoreError;
 use std::sync::Arc;
-use stead_model::ids::{InstanceId, LeaseId, ProviderName, SessionId, ShellId, TerminalId};
+use stead_model::ids::{InstanceId, LeaseId, ProviderName, SessionId, ShellId, TerminalId, TokenId};
 use stead_model::lease::{Desired, Lease, Observed};
 use stead_model::session::{Input, Session, Status};
 use stead_model::state::{Bytes, ShellState};
@@ -51,6 +51,7 @@ pub(super) async fn enter(inner: &Arc<Inner>, at: &Where) -> Result<(Arc<Seat>, 
         let busy = seat.enter();
         // Between the two it may have been taken away, for a pause or by the reaper.
         if inner.is_there(&seat) {
+            inner.touched(&seat.thread).await;
             return Ok((seat, busy));
         }
     }
@@ -100,6 +101,7 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, suspect: Option<InstanceId>) -
     let thread = thread(inner, at).await?;
     let terminal = terminal(inner, &thread, &at.terminal).await?;
     let lease = lease(inner, &thread, &terminal).await?;
+    let _admitted = super::projects::admit(inner, &thread, &lease.id).await?;
     super::reap::write_down_all(inner, |seat| seat.terminal == terminal.id).await?;
     let session = live_session(inner, &terminal.id).await?;
     // Put to sleep with a session that waits for it, or by the reaper, which closed its session.
@@ -116,7 +118,7 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, suspect: Option<InstanceId>) -
         before.leave();
     }
     let (terminal, ready, runtime) = runtime(inner, terminal, ready).await?;
-    let session = session_for(inner, &thread, &terminal, session).await?;
+    let session = session_for(inner, &thread, &terminal, session, at.by.as_ref()).await?;
     let Some(instance) = ready.lease.instance.clone() else {
         return Err(Error::Broken("the lease has no instance".to_owned()));
     };
@@ -230,6 +232,7 @@ async fn session_for(
     thread: &Thread,
     terminal: &Terminal,
     live: Option<Session>,
+    by: Option<&TokenId>,
 ) -> Result<Session, Error> {
     let core = &inner.core;
     if let Some(before) = live {
@@ -244,9 +247,14 @@ async fn session_for(
     }
     let id = SessionId::made_of(core.entropy());
     let on = (terminal.id.clone(), terminal.lease.clone());
-    let session = Session::open(id, thread.id.clone(), on, thread.policy, core.now());
+    let session = Session {
+        project: thread.project.clone(),
+        opened_by: by.cloned(),
+        ..Session::open(id, thread.id.clone(), on, thread.policy, core.now())
+    };
     core.store.open_session(&session).await?;
     core.measure.opened();
+    super::projects::log::opened(inner, &session).await;
     core.store.touch_thread(&thread.id, core.now()).await?;
     Ok(session)
 }

@@ -1,6 +1,6 @@
 //! Commands that go on by themselves: whoever asked for one may leave, and find it again by its id.
 
-use super::execute::{Travel, fail, prepare, with_info};
+use super::execute::{Travel, fail, is_turned_away, prepare, with_info};
 use super::{Execute, Sandbox, Stead, Where, claim, sit};
 use crate::error::Error;
 use crate::runtime::{Run, RuntimeError};
@@ -94,6 +94,7 @@ impl Stead {
 impl Sandbox {
     async fn submit(self, execute: Execute) -> Result<Command, Error> {
         let (seat, busy) = sit::enter(&self.inner, &self.at).await?;
+        self.allow(&seat, &execute).await?;
         let chosen = execute.id.is_some();
         let (mut row, run) = prepare(&self.inner, &seat, execute)?;
         let claim = if chosen {
@@ -105,15 +106,8 @@ impl Sandbox {
             self.inner.ledger.note(row.clone()).await;
             None
         };
-        let (shown, from) = match self.hand_over(&seat, &row, &run).await {
-            Ok(handed) => handed,
-            Err(error) => {
-                if let Some(claim) = claim {
-                    claim.publish(&row);
-                }
-                return Err(error);
-            }
-        };
+        // If it is refused the claim is let go: whoever waits for the same id finds in the store what became of it.
+        let (shown, from) = self.hand_over(&seat, &row, &run).await?;
         self.go_on(seat, busy, (row, run), claim, from);
         Ok(shown)
     }
@@ -128,8 +122,13 @@ impl Sandbox {
             // Its output is read from the journal by whoever wants it; here only the end matters.
             Ok(info) => Ok((with_info(row, &info), u64::MAX)),
             Err(RuntimeError::Refused(fault)) => {
-                self.inner.ledger.note(fail(&self.inner, row, fault.clone())).await;
-                Err(fault.into())
+                let error = Error::from(fault.clone());
+                if is_turned_away(&error) {
+                    self.inner.ledger.take_back(&row.id).await;
+                } else {
+                    self.inner.ledger.note(fail(&self.inner, row, fault)).await;
+                }
+                Err(error)
             }
             // Whether it arrived is found out on the way.
             Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok((row.clone(), 0)),
@@ -141,7 +140,7 @@ impl Sandbox {
         tasks.spawn(async move {
             let _busy = busy;
             let mut ignore = |_: Told| {};
-            let travel = Travel::new(&self, seat, run, from);
+            let travel = Travel::new(&self, seat, run, from).answered();
             match self.travel(travel, row, &mut ignore).await {
                 Ok(ended) => {
                     if let Some(claim) = claim {

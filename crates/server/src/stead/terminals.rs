@@ -79,8 +79,13 @@ impl Stead {
         let thread = self.thread(thread).await?;
         let core = &self.inner.core;
         let id = TerminalId::made_of(core.entropy());
+        let config = match &thread.project {
+            Some(project) => Some(super::projects::open(&self.inner, project).await?.config),
+            None => None,
+        };
         let mut terminal = Terminal::new(id, thread.id, thread.lease, name.to_owned(), core.now());
-        terminal.state = super::threads::first_state(cwd, env)?;
+        terminal.state =
+            super::threads::first_state(cwd, &super::threads::with_defaults(config.as_ref(), env.to_vec()))?;
         core.store.put_terminal(&terminal).await?;
         Ok(terminal)
     }

@@ -5,11 +5,13 @@ use crate::error::Error;
 use crate::lease::{Force, LeaseError, Source};
 use crate::provider::{Lasting, in_time};
 use crate::store::{Page, StoreError};
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use stead_model::clock::Timestamp;
 use stead_model::env::EnvError;
 use stead_model::ids::{LeaseId, ProjectId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
-use stead_model::project::Project;
+use stead_model::project::Config;
 use stead_model::session::{CloseReason, Policy};
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::{DEFAULT_NAME, Terminal};
@@ -26,7 +28,7 @@ pub(super) fn own_workspace(lease: &LeaseId) -> String {
 
 /// Whether a workspace is one thread's own. A project's is called by the project, whose id can begin in the same way,
 /// but ends in eight digits, not sixteen.
-pub(super) fn is_own(workspace: &str) -> bool {
+pub(crate) fn is_own(workspace: &str) -> bool {
     let digits = workspace.strip_prefix(OWN_WORKSPACE).and_then(|lease| lease.strip_prefix("lease-"));
     digits.is_some_and(|digits| digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
@@ -39,22 +41,14 @@ pub struct NewThread {
     pub provider: Option<ProviderName>,
     /// Put its terminal on this thread's lease.
     pub share_with: Option<ThreadId>,
+    /// A directory of this machine to work in, by its canonical path. It is nobody's to remove.
+    pub workspace: Option<String>,
     pub policy: Policy,
     pub cwd: Option<Vec<u8>>,
     pub env: Vec<(String, Vec<u8>)>,
 }
 
 impl Stead {
-    /// A project: its threads share one workspace.
-    pub async fn create_project(&self, prefix: &str) -> Result<Project, Error> {
-        let core = &self.inner.core;
-        let [a, b, c, d, ..] = core.entropy();
-        let project =
-            Project::new(prefix, [a, b, c, d], core.now()).map_err(|error| Error::Invalid(error.to_string()))?;
-        core.store.put_project(&project).await?;
-        Ok(project)
-    }
-
     pub async fn create_thread(&self, new: NewThread) -> Result<Thread, Error> {
         create(&self.inner, new).await
     }
@@ -62,6 +56,12 @@ impl Stead {
     pub async fn thread(&self, id: &ThreadId) -> Result<Thread, Error> {
         let thread = self.inner.core.store.thread(id).await?;
         thread.ok_or_else(|| Error::NotFound { kind: "thread", id: id.to_string() })
+    }
+
+    /// As it is shown: with uses that are not written down yet.
+    pub async fn present_thread(&self, id: &ThreadId) -> Result<Thread, Error> {
+        let thread = self.thread(id).await?;
+        Ok(Thread { last_active_at: self.inner.last_used(&thread), ..thread })
     }
 
     pub async fn threads(&self, project: Option<&ProjectId>, page: &Page) -> Result<Vec<Thread>, Error> {
@@ -81,11 +81,6 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
     let core = &inner.core;
     let now = core.now();
     let id = new.id.unwrap_or_else(|| ThreadId::made_of(core.entropy()));
-    if let Some(project) = &new.project
-        && core.store.project(project).await?.is_none()
-    {
-        return Err(Error::NotFound { kind: "project", id: project.to_string() });
-    }
     // As long as we are inside nobody moves it to another lease.
     let door = new.share_with.as_ref().map(|other| inner.door(other));
     let _inside = match &door {
@@ -110,6 +105,10 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
         (Some(shared), _) => shared.project.clone(),
         (None, asked) => asked,
     };
+    let config = match &project {
+        Some(id) => Some(super::projects::open(inner, id).await?.config),
+        None => None,
+    };
     let provider = match (&shared, new.provider) {
         (Some(shared), Some(asked)) if asked != shared.provider => {
             let message = format!("thread `{}` is on provider `{}`, not `{asked}`", shared.id, shared.provider);
@@ -117,15 +116,22 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
         }
         (Some(shared), _) => shared.provider.clone(),
         (None, Some(asked)) => asked,
-        (None, None) => inner.settings.default_provider.clone(),
+        (None, None) => {
+            let usual = config.as_ref().and_then(|config| config.provider.clone());
+            usual.unwrap_or_else(|| inner.settings.default_provider.clone())
+        }
     };
     core.provider(&provider)?;
+    if let Some(config) = &config {
+        super::projects::check_demands(inner, &provider, config)?;
+    }
     let (lease_id, workspace) = if let Some(shared) = &shared {
         (shared.lease.clone(), shared.workspace.clone())
     } else {
         let lease = LeaseId::made_of(core.entropy());
         // A thread that stands alone has a workspace of its own, which outlives any lease.
-        let workspace = project.as_ref().map_or_else(|| own_workspace(&lease), ToString::to_string);
+        let asked = new.workspace.or_else(|| project.as_ref().map(ToString::to_string));
+        let workspace = asked.unwrap_or_else(|| own_workspace(&lease));
         (lease, workspace)
     };
     let thread = Thread {
@@ -140,10 +146,18 @@ pub(super) async fn create(inner: &Arc<Inner>, new: NewThread) -> Result<Thread,
         last_active_at: now,
     };
     let mut terminal = Terminal::new(thread.default_terminal.clone(), id, lease_id.clone(), DEFAULT_NAME.into(), now);
-    terminal.state = first_state(new.cwd, &new.env)?;
+    terminal.state = first_state(new.cwd, &with_defaults(config.as_ref(), new.env))?;
     let lease = shared.is_none().then(|| Lease::new(lease_id, provider, workspace, now));
     core.store.create_thread(&thread, &terminal, lease.as_ref()).await?;
     Ok(thread)
+}
+
+/// The variables of a terminal over those that its project begins with.
+pub(super) fn with_defaults(config: Option<&Config>, own: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
+    let defaults = config.into_iter().flat_map(|config| &config.env);
+    let mut env: BTreeMap<_, _> = defaults.map(|(name, value)| (name.clone(), value.clone().into_bytes())).collect();
+    env.extend(own);
+    env.into_iter().collect()
 }
 
 /// The state of a terminal that is asked for with a directory and variables.
@@ -169,11 +183,26 @@ pub(super) fn first_state(cwd: Option<Vec<u8>>, env: &[(String, Vec<u8>)]) -> Re
     Ok(state)
 }
 
-async fn delete(inner: &Arc<Inner>, id: &ThreadId) -> Result<(), Error> {
+pub(super) async fn delete(inner: &Arc<Inner>, id: &ThreadId) -> Result<(), Error> {
     let store = &inner.core.store;
     let door = inner.door(id);
     let _inside = door.lock().await;
     let Some(thread) = store.thread(id).await? else { return Ok(()) };
+    delete_inside(inner, &thread).await
+}
+
+/// The same for who thinks that nobody has used it since: not if somebody has.
+pub(super) async fn delete_unused(inner: &Arc<Inner>, id: &ThreadId, since: Timestamp) -> Result<(), Error> {
+    let door = inner.door(id);
+    let _inside = door.lock().await;
+    match inner.core.store.thread(id).await? {
+        Some(thread) if thread.last_active_at <= since => delete_inside(inner, &thread).await,
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn delete_inside(inner: &Arc<Inner>, thread: &Thread) -> Result<(), Error> {
+    let (store, id) = (&inner.core.store, &thread.id);
     let terminals = store.terminals_of_thread(id).await?;
     for terminal in &terminals {
         super::close::cancel_all(inner, &terminal.id).await;
@@ -279,6 +308,7 @@ async fn destroy(inner: &Inner, lease: &LeaseId) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stead_model::project::Project;
 
     #[test]
     fn the_workspace_of_a_project_is_nobodys_own_whatever_it_is_called() {

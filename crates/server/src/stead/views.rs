@@ -78,8 +78,8 @@ impl Stead {
                 Ready { lease, instance }
             }
         };
-        let terminals = store.terminals_of_lease(&ready.lease.id).await?.into_iter().rev();
-        Ok(LeaseView { terminals: terminals.map(|terminal| terminal.id).collect(), ready })
+        let terminals = self.terminals_of_lease(&ready.lease.id).await?;
+        Ok(LeaseView { terminals: terminals.into_iter().map(|terminal| terminal.id).collect(), ready })
     }
 
     /// What a thread's instance uses. What isn't known is absent: all of it where there is no instance, or its provider

@@ -105,7 +105,7 @@ pub(super) async fn find_out(
             (Some(ready), Observed::Running) => match ask(inner, &command, ready).await {
                 Ok(Known::Ended(info)) => {
                     recovered.ended.push(command.id.clone());
-                    inner.ledger.note(execute::with_info(&command, &info)).await;
+                    inner.ledger.note(inner.described(&command, &info).await).await;
                 }
                 Ok(Known::Running(runtime)) => {
                     recovered.running.push(command.id.clone());
@@ -136,7 +136,7 @@ pub(super) async fn find_out(
                 match told.into_iter().find(|info| info.command == command.id).cloned() {
                     Some(info) if info.status.is_final() => {
                         recovered.ended.push(command.id.clone());
-                        inner.ledger.note(execute::with_info(&command, &info)).await;
+                        inner.ledger.note(inner.described(&command, &info).await).await;
                     }
                     info => lose(inner, &command, info, recovered).await,
                 }
@@ -198,7 +198,7 @@ async fn follow(inner: Arc<Inner>, command: Command, runtime: Arc<dyn Runtime>) 
     };
     match outcome {
         Ok(info) => {
-            inner.ledger.note(execute::with_info(&command, &info)).await;
+            inner.ledger.note(inner.described(&command, &info).await).await;
             if let Some(seat) = inner.seat(&command.terminal) {
                 seat.acknowledge(info.state_version);
             }
@@ -247,7 +247,10 @@ async fn close_unsent(inner: &Arc<Inner>, command: &Command) -> Result<(), Error
 
 async fn lose(inner: &Inner, command: &Command, info: Option<CommandInfo>, recovered: &mut Recovered) {
     recovered.lost.push(command.id.clone());
-    let base = info.map_or_else(|| command.clone(), |info| execute::with_info(command, &info));
+    let base = match info {
+        Some(info) => inner.described(command, &info).await,
+        None => command.clone(),
+    };
     // Queued in its journal and never begun: that it didn't run is known, but not to whoever waits for it.
     let lost = Command {
         status: Status::Lost,

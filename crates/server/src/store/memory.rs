@@ -8,12 +8,17 @@
 //!
 //! What is refused is refused before anything is changed, so there is nothing to roll back.
 
+mod agents;
 mod layers;
 mod leases;
+mod projects;
 mod tokens;
+mod upkeep;
 mod work;
 
-use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
+use super::{
+    AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Sealed, Store, StoreError, TerminalEnv, TokenHash,
+};
 use crate::pace::Pace;
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -25,7 +30,7 @@ use stead_model::ids::{
     CommandId, EventId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
-use stead_model::project::Project;
+use stead_model::project::{Filter, Project};
 use stead_model::session::Session;
 use stead_model::terminal::Terminal;
 use stead_model::thread::{Instance, Thread};
@@ -42,6 +47,7 @@ pub struct MemoryStore {
 struct Tables {
     epoch: u64,
     projects: BTreeMap<ProjectId, Project>,
+    credentials: BTreeMap<ProjectId, Sealed>,
     threads: BTreeMap<ThreadId, Thread>,
     terminals: BTreeMap<TerminalId, Terminal>,
     states: BTreeMap<TerminalId, BTreeMap<u64, KeptState>>,
@@ -52,8 +58,12 @@ struct Tables {
     instances: BTreeMap<InstanceId, Instance>,
     sessions: BTreeMap<SessionId, Session>,
     commands: BTreeMap<CommandId, Command>,
+    /// Of threads that are gone, and until when nothing runs under them.
+    spent: BTreeMap<CommandId, Timestamp>,
     past_leases: BTreeMap<LeaseId, ThreadId>,
     tokens: BTreeMap<TokenId, (Token, TokenHash)>,
+    agents: agents::Agents,
+    upkeep: upkeep::UpkeepTables,
 }
 
 impl MemoryStore {
@@ -104,24 +114,52 @@ impl Store for MemoryStore {
         .await
     }
 
-    async fn put_project(&self, project: &Project) -> Result<()> {
-        self.with(|tables| {
-            if tables.projects.contains_key(&project.id) {
-                return exists("project", &project.id);
-            }
-            tables.projects.insert(project.id.clone(), project.clone());
-            Ok(())
-        })
-        .await
+    async fn create_project(&self, project: &Project, credentials: Option<&Sealed>, most: u32) -> Result<()> {
+        self.with(|tables| tables.create_project(project, credentials, most)).await
     }
 
     async fn project(&self, id: &ProjectId) -> Result<Option<Project>> {
         self.with(|tables| Ok(tables.projects.get(id).cloned())).await
     }
 
-    async fn projects(&self, at: &Page) -> Result<Vec<Project>> {
-        self.with(|tables| Ok(page(tables.projects.values(), |project| (project.created_at, project.id.as_str()), at)))
-            .await
+    async fn projects(&self, filter: &Filter, page: &Page) -> Result<Vec<Project>> {
+        self.with(|tables| Ok(tables.projects_where(filter, page))).await
+    }
+
+    async fn replace_project(&self, before: &Project, after: &Project) -> Result<()> {
+        self.with(|tables| tables.replace_project(before, after)).await
+    }
+
+    async fn clone_credentials(&self, id: &ProjectId) -> Result<Option<Sealed>> {
+        self.with(|tables| Ok(tables.credentials.get(id).cloned())).await
+    }
+
+    async fn measured_project(&self, id: &ProjectId, disk_bytes: u64) -> Result<()> {
+        self.with(|tables| tables.project_statistics(id, |statistics| statistics.disk_bytes = Some(disk_bytes))).await
+    }
+
+    async fn project_failed(&self, id: &ProjectId, at: Timestamp, error: &str) -> Result<()> {
+        let error = Some((at, error.to_owned()));
+        self.with(|tables| tables.project_statistics(id, |statistics| statistics.last_error = error)).await
+    }
+
+    async fn delete_project(&self, id: &ProjectId) -> Result<()> {
+        self.with(|tables| {
+            tables.projects.remove(id);
+            tables.credentials.remove(id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn sessions_of_project(&self, id: &ProjectId, page: &Page) -> Result<Vec<Session>> {
+        let of = |session: &Session| session.project.as_ref() == Some(id);
+        self.with(|tables| Ok(tables.sessions_where(of, page))).await
+    }
+
+    async fn live_sessions_of_project(&self, id: &ProjectId) -> Result<Vec<Session>> {
+        let of = |session: &Session| session.status.is_live() && session.project.as_ref() == Some(id);
+        self.with(|tables| Ok(tables.sessions_where(of, &Page::all()))).await
     }
 
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()> {
@@ -317,6 +355,22 @@ impl Store for MemoryStore {
 
     async fn put_command(&self, command: &Command) -> Result<()> {
         self.with(|tables| tables.put_command(command)).await
+    }
+
+    async fn take_back_command(&self, id: &CommandId) -> Result<()> {
+        self.with(|tables| {
+            tables.take_back_command(id);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn forget_spent_commands(&self, now: Timestamp) -> Result<()> {
+        self.with(|tables| {
+            tables.spent.retain(|_, until| *until > now);
+            Ok(())
+        })
+        .await
     }
 
     async fn save_commands(&self, commands: &[Command]) -> Result<()> {

@@ -1,7 +1,8 @@
 //! The store in one SQLite file.
 //!
 //! ```text
-//! writes ──► mutex ──► one connection, BEGIN IMMEDIATE ──► WAL, synced before the answer
+//! writes ──► mutex ─┬─► one connection, BEGIN IMMEDIATE ──► WAL, synced before the answer
+//!                   └─► another for rows that a journal has too ──► WAL, synced with whatever comes next
 //! reads  ──► four connections that can't write ──► whatever was last committed
 //! ```
 //!
@@ -9,6 +10,7 @@
 //! wants to write fails with "database is locked" as soon as another wrote in between. Other processes may have the
 //! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
 
+mod agents;
 mod commands;
 mod env;
 mod leases;
@@ -17,11 +19,15 @@ mod projects;
 mod row;
 mod schema;
 mod sessions;
+mod tally;
 mod terminals;
 mod threads;
 mod tokens;
+mod upkeep;
 
-use super::{AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Store, StoreError, TerminalEnv, TokenHash};
+use super::{
+    AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Sealed, Store, StoreError, TerminalEnv, TokenHash,
+};
 use async_trait::async_trait;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
@@ -33,18 +39,34 @@ use stead_model::ids::{
     CommandId, InstanceId, LeaseId, ProjectId, ProviderName, SessionId, TerminalId, ThreadId, TokenId,
 };
 use stead_model::lease::Lease;
-use stead_model::project::Project;
+use stead_model::project::{Filter, Project};
 use stead_model::session::Session;
 use stead_model::terminal::Terminal;
 use stead_model::thread::{Instance, Thread};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// How the writer is opened, should it have to be opened again.
-    options: SqliteConnectOptions,
-    writer: Mutex<SqliteConnection>,
+    writers: Mutex<Writers>,
     readers: SqlitePool,
+}
+
+/// Two connections of which one writes at a time.
+#[derive(Debug)]
+struct Writers {
+    /// What is written is on the disk.
+    synced: Writer,
+    /// What is written outlives this process, and a power cut may take it: it is in a journal as well.
+    behind: Writer,
+}
+
+#[derive(Debug)]
+struct Writer {
+    /// How it is opened, should it have to be opened again.
+    options: SqliteConnectOptions,
+    conn: SqliteConnection,
+    /// Whether it has ended all it began.
+    sound: bool,
 }
 
 /// Statements by name, and all of them as `ALL`: a test asks SQLite how it would go about each.
@@ -62,34 +84,39 @@ statements! {
                   ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value";
 }
 
-impl SqliteStore {
-    /// The writer, in no transaction.
-    async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>> {
-        let mut writer = self.writer.lock().await;
+impl Writer {
+    async fn open(options: SqliteConnectOptions) -> sqlx::Result<Self> {
+        Ok(Self { conn: options.connect().await?, options, sound: true })
+    }
+
+    async fn begin(&mut self) -> Result<Transaction<'_, Sqlite>> {
         // Behind a roll-back that a dropped future may have left to do. SQLite itself ends a transaction when the disk
         // is full or fails, and then the driver, which wasn't told, can't end it and would refuse to begin another.
-        if writer.ping().await.is_err() || writer.is_in_transaction() {
+        if !self.sound && (self.conn.ping().await.is_err() || self.conn.is_in_transaction()) {
             tracing::warn!("opening the writer of the database again: its last transaction broke off");
-            *writer = self.options.connect().await?;
+            self.conn = self.options.connect().await?;
         }
-        Ok(writer)
+        self.sound = false;
+        Ok(self.conn.begin_with("BEGIN IMMEDIATE").await?)
     }
 }
 
-async fn begin(writer: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>> {
-    Ok(writer.begin_with("BEGIN IMMEDIATE").await?)
-}
-
-/// Whatever the body does with `$tx`, in one transaction that is durable when this is done.
+/// Whatever the body does with `$tx`, in one transaction: durable when this is done, or by a writer of another name.
 macro_rules! write {
-    ($store:expr, |$tx:ident| $body:expr) => {{
-        let mut writer = $store.writer().await?;
-        let mut $tx = begin(&mut writer).await?;
+    ($store:expr, |$tx:ident| $body:expr) => {
+        write!($store, synced, |$tx| $body)
+    };
+    ($store:expr, $writer:ident, |$tx:ident| $body:expr) => {{
+        let mut writers = $store.writers.lock().await;
+        let mut $tx = writers.$writer.begin().await?;
         let done = $body;
         $tx.commit().await?;
+        writers.$writer.sound = true;
         Ok(done)
     }};
 }
+
+use write;
 
 /// What a write runs into that the schema forbids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,16 +191,44 @@ impl Store for SqliteStore {
         })
     }
 
-    async fn put_project(&self, project: &Project) -> Result<()> {
-        write!(self, |tx| projects::insert(&mut tx, project).await?)
+    async fn create_project(&self, project: &Project, credentials: Option<&Sealed>, most: u32) -> Result<()> {
+        write!(self, |tx| projects::insert(&mut tx, project, credentials, most).await?)
     }
 
     async fn project(&self, id: &ProjectId) -> Result<Option<Project>> {
         projects::get(&self.readers, id).await
     }
 
-    async fn projects(&self, page: &Page) -> Result<Vec<Project>> {
-        projects::list(&self.readers, page).await
+    async fn projects(&self, filter: &Filter, page: &Page) -> Result<Vec<Project>> {
+        projects::list(&self.readers, filter, page).await
+    }
+
+    async fn replace_project(&self, before: &Project, after: &Project) -> Result<()> {
+        write!(self, |tx| projects::replace(&mut tx, before, after).await?)
+    }
+
+    async fn clone_credentials(&self, id: &ProjectId) -> Result<Option<Sealed>> {
+        projects::credentials(&self.readers, id).await
+    }
+
+    async fn measured_project(&self, id: &ProjectId, disk_bytes: u64) -> Result<()> {
+        write!(self, |tx| projects::measured(&mut tx, id, disk_bytes).await?)
+    }
+
+    async fn project_failed(&self, id: &ProjectId, at: Timestamp, error: &str) -> Result<()> {
+        write!(self, |tx| projects::failed(&mut tx, id, at, error).await?)
+    }
+
+    async fn delete_project(&self, id: &ProjectId) -> Result<()> {
+        write!(self, |tx| projects::delete(&mut tx, id).await?)
+    }
+
+    async fn sessions_of_project(&self, id: &ProjectId, page: &Page) -> Result<Vec<Session>> {
+        sessions::of_project(&self.readers, id, page).await
+    }
+
+    async fn live_sessions_of_project(&self, id: &ProjectId) -> Result<Vec<Session>> {
+        sessions::live_of_project(&self.readers, id).await
     }
 
     async fn create_thread(&self, thread: &Thread, terminal: &Terminal, lease: Option<&Lease>) -> Result<()> {
@@ -240,7 +295,10 @@ impl Store for SqliteStore {
     }
 
     async fn delete_thread(&self, id: &ThreadId) -> Result<()> {
-        write!(self, |tx| threads::delete(&mut tx, id).await?)
+        write!(self, |tx| {
+            commands::spend(&mut tx, id).await?;
+            threads::delete(&mut tx, id).await?;
+        })
     }
 
     async fn put_terminal(&self, terminal: &Terminal) -> Result<()> {
@@ -373,11 +431,19 @@ impl Store for SqliteStore {
         write!(self, |tx| commands::insert(&mut tx, command).await?)
     }
 
+    async fn take_back_command(&self, id: &CommandId) -> Result<()> {
+        write!(self, |tx| commands::take_back(&mut tx, id).await?)
+    }
+
+    async fn forget_spent_commands(&self, now: Timestamp) -> Result<()> {
+        write!(self, behind, |tx| commands::forget_spent(&mut tx, now).await?)
+    }
+
     async fn save_commands(&self, commands: &[Command]) -> Result<()> {
         if commands.is_empty() {
             return Ok(());
         }
-        write!(self, |tx| commands::save(&mut tx, commands).await?)
+        write!(self, behind, |tx| commands::save(&mut tx, commands).await?)
     }
 
     async fn command(&self, id: &CommandId) -> Result<Option<Command>> {
@@ -438,15 +504,24 @@ mod tests {
             sessions::ALL,
             commands::ALL,
             env::ALL,
+            tally::ALL,
             tokens::ALL,
+            agents::ALL,
+            upkeep::ALL,
         ]
         .into_iter()
         .flatten()
+        .copied()
+        .chain(commands::all_of_save())
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
-            let steps = explained.fetch_all(&mut *store.writer.lock().await).await.unwrap();
+            let steps = explained.fetch_all(&mut store.writers.lock().await.synced.conn).await.unwrap();
             for step in steps.iter().map(|row| row.get::<String, _>("detail")) {
-                let allowed = step == "SCAN CONSTANT ROW";
+                // Rows that come with the statement.
+                let allowed = step == "SCAN CONSTANT ROW"
+                    || step.contains("-ROW VALUES CLAUSE")
+                    || step.starts_with("SCAN (subquery-")
+                    || step.starts_with("SCAN json_each ");
                 assert!(!step.contains("SCAN") || allowed, "{name} scans: {step}\n{sql}");
                 // Lists are read in the order of an index: a page costs what is on it.
                 assert!(!step.contains("TEMP B-TREE"), "{name} sorts: {step}\n{sql}");

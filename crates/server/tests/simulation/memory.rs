@@ -69,6 +69,8 @@ fn sight(ran: &Ran, text: &Text) -> Sight {
             values.insert(name, value.clone());
             own.insert(*name);
         }
+        // Of a command that somebody else had run, the output may be gone.
+        Text::Env if !ran.whole => {}
         Text::Env => {
             for name in NAMES {
                 let set = ran.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));

@@ -85,6 +85,8 @@ pub(crate) struct Ran {
     pub(crate) version: u64,
     pub(crate) cwd: String,
     pub(crate) stdout: String,
+    /// Whether that is all it printed.
+    pub(crate) whole: bool,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -237,6 +239,7 @@ async fn run(stead: &Stead, place: &Place, text: &Text, id: Option<CommandId>) -
         code,
         version: command.state_version,
         cwd: text(&command.cwd),
+        whole: executed.stdout.len() as u64 == command.stdout_bytes,
         stdout: text(&executed.stdout),
     }))
 }

@@ -2,8 +2,11 @@
 
 use crate::rig::*;
 use stead_model::command::{Command, STATUSES, replaces};
+use stead_model::lease::Lease;
 use stead_model::proto::{Ending, Fault, FaultCode, Status, Warning};
 use stead_model::state::Bytes;
+use stead_model::terminal::Terminal;
+use stead_model::thread::Thread;
 use stead_server::store::Page;
 
 on_every_store![
@@ -13,6 +16,10 @@ on_every_store![
     saving_inserts_and_replaces,
     what_has_ended_is_neither_taken_back_nor_made_unknown,
     one_of_a_deleted_thread_does_not_hold_up_the_others,
+    one_of_a_deleted_thread_does_not_turn_up_in_another_of_its_name,
+    the_ids_of_a_deleted_thread_are_spent_for_a_day,
+    what_is_taken_back_was_never_there,
+    many_are_saved_at_once,
     saving_nothing_is_fine,
     open_commands_are_oldest_first,
     commands_of_a_thread_are_paged_newest_first,
@@ -105,6 +112,29 @@ async fn one_of_a_deleted_thread_does_not_hold_up_the_others(store: Shared) {
     assert_eq!(store.open_commands().await.unwrap(), [batch[0].clone(), batch[2].clone()]);
 }
 
+async fn one_of_a_deleted_thread_does_not_turn_up_in_another_of_its_name(store: Shared) {
+    let (thread, terminal, lease) = make_thread(&*store, "a", 1).await;
+    let late = command("1", "a", 1);
+    store.delete_thread(&thread.id).await.unwrap();
+    let (another, its_lease) = (terminal_id("b"), lease_id("b"));
+    let terminal = Terminal { id: another.clone(), lease: its_lease.clone(), ..terminal };
+    let thread = Thread { default_terminal: another, lease: its_lease.clone(), ..thread };
+    store.create_thread(&thread, &terminal, Some(&Lease { id: its_lease, ..lease })).await.unwrap();
+    store.save_commands(std::slice::from_ref(&late)).await.unwrap();
+    assert_eq!(store.command(&late.id).await.unwrap(), None);
+}
+
+async fn many_are_saved_at_once(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    for many in [1, 7, 8, 9, 63, 64, 65, 200] {
+        let batch: Vec<_> = (0..many).map(|n| command(&format!("{many}-{n}"), "a", 1)).collect();
+        store.save_commands(&batch).await.unwrap();
+        for saved in batch {
+            assert_eq!(store.command(&saved.id).await.unwrap(), Some(saved), "of {many}");
+        }
+    }
+}
+
 async fn saving_nothing_is_fine(store: Shared) {
     store.save_commands(&[]).await.unwrap();
 }
@@ -133,4 +163,36 @@ async fn commands_of_a_thread_are_paged_newest_first(store: Shared) {
     assert_eq!(ids(store.commands_of_thread(&of_a, &first(2)).await.unwrap()), ["cmd-4", "cmd-3"]);
     let rest = Page { limit: 2, after: Some((at(30), "cmd-3".into())) };
     assert_eq!(ids(store.commands_of_thread(&of_a, &rest).await.unwrap()), ["cmd-1"]);
+}
+
+async fn the_ids_of_a_deleted_thread_are_spent_for_a_day(store: Shared) {
+    const DAY: u64 = 24 * 60 * 60 * 1000;
+    let (thread, ..) = make_thread(&*store, "a", 1).await;
+    make_thread(&*store, "b", 1).await;
+    store.put_command(&command("1", "a", 10)).await.unwrap();
+    store.save_commands(&[command("2", "a", 20)]).await.unwrap();
+    store.delete_thread(&thread.id).await.unwrap();
+    for (name, of, now) in [("1", "b", 11), ("1", "b", 10 + DAY - 1), ("2", "b", 10 + DAY)] {
+        let again = store.put_command(&command(name, of, now)).await;
+        assert_refused!(again, AlreadyExists, "command of a deleted thread", format!("cmd-{name}"));
+    }
+    store.put_command(&command("1", "b", 10 + DAY)).await.unwrap();
+    // What is forgotten is not what still counts.
+    store.forget_spent_commands(at(20 + DAY - 1)).await.unwrap();
+    assert!(store.put_command(&command("2", "b", 20 + DAY - 1)).await.is_err());
+    store.forget_spent_commands(at(20 + DAY)).await.unwrap();
+    store.put_command(&command("2", "b", 21)).await.unwrap();
+}
+
+async fn what_is_taken_back_was_never_there(store: Shared) {
+    make_thread(&*store, "a", 1).await;
+    let (one, begun) = (command("1", "a", 1), command("2", "a", 1).become_status(Status::Running).unwrap());
+    store.put_command(&one).await.unwrap();
+    store.save_commands(std::slice::from_ref(&begun)).await.unwrap();
+    for id in [&one.id, &begun.id, &command_id("none")] {
+        store.take_back_command(id).await.unwrap();
+    }
+    assert_eq!(store.command(&one.id).await.unwrap(), None);
+    assert_eq!(store.command(&begun.id).await.unwrap(), Some(begun), "what has begun stays");
+    store.put_command(&one).await.unwrap();
 }

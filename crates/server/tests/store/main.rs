@@ -9,6 +9,7 @@
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 
+mod agents;
 mod commands;
 mod corrupt;
 mod crash;
@@ -27,3 +28,4 @@ mod sqlite;
 mod terminals;
 mod threads;
 mod tokens;
+mod upkeep;

@@ -127,13 +127,22 @@ async fn a_database_of_a_newer_version_is_left_to_it() {
 async fn a_database_of_an_older_version_is_brought_up_to_date_with_all_it_has() {
     let file = File::new();
     let (thread, terminal, _) = make_thread(&*file.open().await, "a", 1).await;
-    let back = "DROP TABLE terminal_secrets; DROP TABLE terminal_env; DROP TABLE tokens; DROP TABLE past_leases; \
-                DROP INDEX threads_by_workspace; DELETE FROM _sqlx_migrations WHERE version > 1";
+    let back = "DROP TABLE spent_commands; DROP TABLE agent_events; DROP TABLE agent_runs; DROP TABLE agent_sessions; DROP TABLE terminal_secrets; DROP TABLE terminal_env; DROP TABLE tokens; DROP TABLE past_leases; \
+                DROP INDEX threads_by_workspace; DROP TABLE notices; DROP TABLE kept_threads; \
+                DROP TABLE snapshots; DROP TABLE projects; \
+                CREATE TABLE projects (id TEXT NOT NULL PRIMARY KEY, prefix TEXT NOT NULL, \
+                created_at INTEGER NOT NULL CHECK (created_at >= 0)) STRICT; \
+                CREATE INDEX projects_by_age ON projects (created_at, id); \
+                INSERT INTO projects VALUES ('old-00000001', 'old', 5); \
+                DROP INDEX sessions_by_project; DROP INDEX sessions_live_by_project; \
+                ALTER TABLE sessions DROP COLUMN project_id; ALTER TABLE sessions DROP COLUMN opened_by; DELETE FROM _sqlx_migrations WHERE version > 1";
     file.sql(back.to_owned()).await;
     let store = file.open().await;
     assert_eq!(store.thread(&thread.id).await.unwrap(), Some(thread));
     let asked = stead_server::store::AskedEnv::default();
     assert_eq!(store.change_env(&terminal.id, &asked).await.unwrap().seq, 1);
+    let old = stead_model::project::Project::new("old", [0, 0, 0, 1], at(5)).unwrap();
+    assert_eq!(store.project(&old.id).await.unwrap(), Some(old));
     file.check().await;
 }
 

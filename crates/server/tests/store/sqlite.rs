@@ -127,9 +127,12 @@ async fn the_schema_refuses_what_the_model_has_no_word_for() {
     }
     let tables = sqlx::query("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name");
     let tables: Vec<String> = tables.fetch_all(&mut raw).await.unwrap().iter().map(|row| row.get("name")).collect();
-    let ours = ["_sqlx_migrations", "commands", "instances", "lease_events", "leases", "meta", "past_leases"];
-    let more = ["projects", "sessions", "terminal_env", "terminal_secrets", "terminal_states", "terminals", "threads"];
-    assert_eq!(tables, [&ours[..], &more[..], &["tokens"]].concat());
+    let agents = ["_sqlx_migrations", "agent_events", "agent_runs", "agent_sessions"];
+    let ours = ["commands", "instances", "kept_threads", "lease_events", "leases", "meta"];
+    let more = ["notices", "past_leases", "projects", "sessions", "snapshots", "spent_commands"];
+    let rest =
+        ["sqlite_sequence", "terminal_env", "terminal_secrets", "terminal_states", "terminals", "threads", "tokens"];
+    assert_eq!(tables, [&agents[..], &ours[..], &more[..], &rest[..]].concat());
 }
 
 /// The same path through the type itself, as the server will use it.

@@ -122,7 +122,7 @@ fn new(scope: Scope) -> NewToken {
 async fn a_token_opens_until_it_is_revoked_or_expires(store: Shared) {
     let (tokens, clock, _dir) = over(&store);
     let project = Project::new("app", [1; 4], at(1)).unwrap();
-    store.put_project(&project).await.unwrap();
+    store.create_project(&project, None, 10).await.unwrap();
     let scope = Scope::Projects { projects: BTreeSet::from([project.id.clone()]), right: Right::Write };
     let (one, secret) = tokens.create(new(scope.clone())).await.unwrap();
     let access = tokens.check(secret.reveal()).await.unwrap().unwrap();

@@ -73,8 +73,13 @@ pub fn command(dir: &Path, shell: &ShellId, id: &CommandId) -> io::Result<Option
         names.retain(|name| is_log(name));
         names.sort();
         let Some(first) = names.first() else { continue };
-        if head_of(&place, &format!("{dir}/{first}"))?.as_ref() == Some(shell) {
-            return read(place, dir, &names, id);
+        if head_of(&place, &format!("{dir}/{first}"))?.as_ref() != Some(shell) {
+            continue;
+        }
+        // Where a shell lived on several instances, each has left a journal of it.
+        if let Some(found) = read(&place, dir, &names, id)? {
+            let Found { info, events, drained, dir } = found;
+            return Ok(Some(PastCommand { info, events, drained, place, dir }));
         }
     }
     Ok(None)
@@ -90,7 +95,14 @@ fn head_of(place: &Place, path: &str) -> io::Result<Option<ShellId>> {
     })
 }
 
-fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Result<Option<PastCommand>> {
+struct Found {
+    info: CommandInfo,
+    events: Vec<PastEvent>,
+    drained: bool,
+    dir: String,
+}
+
+fn read(place: &Place, dir: String, names: &[String], id: &CommandId) -> io::Result<Option<Found>> {
     let mut past = Past::default();
     let (mut number, mut events, mut drained) = (None, Vec::<PastEvent>::new(), false);
     for name in names {
@@ -140,7 +152,7 @@ fn read(place: Place, dir: String, names: &[String], id: &CommandId) -> io::Resu
         }
     }
     let info = number.and_then(|number| past.commands.remove(&number));
-    Ok(info.map(|info| PastCommand { info, events, drained, place, dir }))
+    Ok(info.map(|info| Found { info, events, drained, dir }))
 }
 
 impl PastCommand {

@@ -5,6 +5,7 @@
 //! waiting ── asked ──► asked ── reading ──► reading ── line, end of file ──► waiting
 //! ```
 
+use super::pair::NO_PAIR;
 use super::spawn::write_private;
 use super::{Shell, io_fault};
 use crate::host::{Host, Source, What};
@@ -66,7 +67,7 @@ impl Shell {
 
     /// Sees to it that there is a prompt when there should be one, and that it shows what is.
     pub(crate) fn update_prompt(&mut self, host: &mut Host) {
-        if self.tty.line.is_some() {
+        if self.screen_is_taken() {
             return;
         }
         if self.tty.prompt.is_none() {
@@ -92,6 +93,11 @@ impl Shell {
                 self.pass_keys(host);
             }
         }
+    }
+
+    /// A command draws on the screen, whoever asked for it: there is no place for a prompt until it has ended.
+    fn screen_is_taken(&self) -> bool {
+        self.tty.line.is_some() || self.running.as_ref().is_some_and(|running| running.pair == NO_PAIR)
     }
 
     fn ask_prompt(&mut self) {
@@ -135,7 +141,7 @@ impl Shell {
 
     /// Has a prompt that is being typed at show itself anew, with what was typed so far.
     pub(crate) fn redraw_prompt(&mut self, host: &mut Host) {
-        if self.dialect == Dialect::Posix || self.tty.line.is_some() || self.tty.held {
+        if self.dialect == Dialect::Posix || self.screen_is_taken() || self.tty.held {
             return;
         }
         let Some(prompt) = self.tty.prompt.as_ref().filter(|prompt| prompt.phase == Phase::Reading) else { return };

@@ -311,7 +311,8 @@ impl Shell {
         // It may have been started with a builtin loaded that we don't know of: then a capture comes that we don't wait
         // for, and the next one catches up.
         let effect = self.effect(&exec, &overlay);
-        let input = self.adopt_input(number, &exec.stdin, parked.remove(&format!("i:{number}")));
+        let ends = (parked.remove(&format!("i:{number}")), parked.remove(&format!("q:{number}")));
+        let input = self.adopt_input(number, &exec.stdin, ends);
         self.next_query += 1;
         let query = self.next_query;
         let written = self.commands.get(&number).is_some_and(Entry::has_written);

@@ -1,6 +1,6 @@
 //! Standard input of a command: nothing, bytes given with it, or a pipe that is written to as it runs.
 
-use crate::rig::{Gate, Rig, TestShell, fate, fresh_id, seen, wait_for};
+use crate::rig::{Gate, Rig, TestShell, fate, fresh_id, kill_steward, seen, wait_for};
 use stead_model::ids::CommandId;
 use stead_model::proto::{Ending, FaultCode, Reply, Request, Status, Stdin, StdinBytes};
 use stead_model::state::Bytes;
@@ -23,11 +23,21 @@ fn bytes(bytes: impl AsRef<[u8]>) -> Stdin {
 }
 
 fn write(client: &mut Client, command: &CommandId, bytes: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
-    client.request(&Request::Stdin(StdinBytes { command: command.clone(), bytes: Bytes::from(&bytes), eof: false }))
+    client.request(&Request::Stdin(StdinBytes {
+        command: command.clone(),
+        bytes: Bytes::from(&bytes),
+        eof: false,
+        offset: None,
+    }))
 }
 
 fn write_last(client: &mut Client, command: &CommandId, bytes: impl AsRef<[u8]>) -> Result<Reply, ClientError> {
-    client.request(&Request::Stdin(StdinBytes { command: command.clone(), bytes: Bytes::from(&bytes), eof: true }))
+    client.request(&Request::Stdin(StdinBytes {
+        command: command.clone(),
+        bytes: Bytes::from(&bytes),
+        eof: true,
+        offset: None,
+    }))
 }
 
 #[track_caller]
@@ -119,7 +129,7 @@ fn it_can_be_written_on_the_connection_that_follows_the_command() {
     exec.follow = Some(1 << 20);
     let command = exec.command.clone();
     let followed = shell.client.send(&Request::Exec(Box::new(exec))).unwrap();
-    let stdin = StdinBytes { command, bytes: "over the same wire".into(), eof: true };
+    let stdin = StdinBytes { command, bytes: "over the same wire".into(), eof: true, offset: None };
     shell.client.send(&Request::Stdin(stdin)).unwrap();
     let mut output = Vec::new();
     let reply = shell.client.receive(followed, &mut |told| {
@@ -151,7 +161,7 @@ fn a_writer_waits_for_a_reader_that_does_not_read_yet() {
     let mut gate = Gate::new(&rig, "gate");
     let command = submit_with(&mut shell, &format!("({}) ; cksum", gate.wait()), Stdin::Open);
     // More than a pipe holds: the answer can't come before the command reads.
-    let stdin = StdinBytes { command: command.clone(), bytes: Bytes(vec![b'y'; 1_000_000]), eof: true };
+    let stdin = StdinBytes { command: command.clone(), bytes: Bytes(vec![b'y'; 1_000_000]), eof: true, offset: None };
     let mut writer = rig.client();
     let waiting = writer.send(&Request::Stdin(stdin)).unwrap();
     // The steward serves others in the meantime.
@@ -169,7 +179,7 @@ fn a_command_that_ends_without_reading_answers_who_still_waits_to_write() {
     let mut gate = Gate::new(&rig, "gate");
     let command = submit_with(&mut shell, &format!("({}); echo bored", gate.wait()), Stdin::Open);
     let mut writer = rig.client();
-    let stdin = StdinBytes { command: command.clone(), bytes: Bytes(vec![b'y'; 1_000_000]), eof: false };
+    let stdin = StdinBytes { command: command.clone(), bytes: Bytes(vec![b'y'; 1_000_000]), eof: false, offset: None };
     let waiting = writer.send(&Request::Stdin(stdin)).unwrap();
     // Asked on the same connection, so the steward has read the one before.
     writer.request(&Request::Stats).unwrap();
@@ -219,4 +229,72 @@ fn an_input_left_open_does_not_hold_a_command_that_does_not_read() {
     let mut shell = rig.shell();
     assert_eq!(seen(&run_with(&mut shell, "echo done", Stdin::Open)), (Some(0), "done\n".into(), String::new()));
     assert_eq!(shell.out("cat"), "");
+}
+
+fn write_at(client: &mut Client, command: &CommandId, offset: u64, bytes: &[u8]) -> Result<Reply, ClientError> {
+    let stdin = StdinBytes { command: command.clone(), bytes: Bytes::from(&bytes), eof: false, offset: Some(offset) };
+    client.request(&Request::Stdin(stdin))
+}
+
+/// Whoever was cut off says it again from where it likes, and no byte is read twice.
+#[test]
+fn bytes_that_are_sent_with_their_place_arrive_once() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let command = submit_with(&mut shell, "cat", Stdin::Open);
+    write_at(&mut shell.client, &command, 0, b"one two").unwrap();
+    write_at(&mut shell.client, &command, 0, b"one two").unwrap();
+    write_at(&mut shell.client, &command, 4, b"two three").unwrap();
+    write_at(&mut shell.client, &command, 2, b"e").unwrap();
+    assert_eq!(fault(write_at(&mut shell.client, &command, 14, b"hole")), Some(FaultCode::Conflict));
+    let last = StdinBytes { command: command.clone(), bytes: Bytes::from("!"), eof: true, offset: Some(13) };
+    shell.client.request(&Request::Stdin(last)).unwrap();
+    assert_eq!(shell.end_of(&command).stdout, b"one two three!");
+}
+
+#[test]
+fn bytes_with_their_place_and_without_do_not_mix() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let command = submit_with(&mut shell, "cat", Stdin::Open);
+    write(&mut shell.client, &command, "x").unwrap();
+    assert_eq!(fault(write_at(&mut shell.client, &command, 0, b"y")), Some(FaultCode::Conflict));
+    write_last(&mut shell.client, &command, "").unwrap();
+    assert_eq!(shell.end_of(&command).stdout, b"x");
+}
+
+/// More than a pipe holds, to a reader that is slow, with a steward that dies again and again in the middle of it.
+#[test]
+fn placed_bytes_outlive_the_steward_and_arrive_once() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let all: Vec<u8> = (0..400_000_u32).flat_map(|number| format!("{number}\n").into_bytes()).collect();
+    let slow = "while IFS= read -r -d '' -n 60000 part; do printf %s \"$part\"; read -r -t 0.01 _ </dev/tty; done; printf %s \"$part\"";
+    let command = submit_with(&mut shell, slow, Stdin::Open);
+    wait_for("it to run", || (shell.command(&command).status == Status::Running).then_some(()));
+    let mut sent = 0;
+    let mut kills = 0;
+    while sent < all.len() {
+        let to = (sent + 300_000).min(all.len());
+        let chunk = &all[sent..to];
+        if kills < 6 {
+            // The answer is never waited for: nobody knows how much of it arrived.
+            let stdin = StdinBytes {
+                command: command.clone(),
+                bytes: Bytes::from(&chunk),
+                eof: false,
+                offset: Some(sent as u64),
+            };
+            let _ = shell.client.send(&Request::Stdin(stdin));
+            kill_steward(&rig);
+            kills += 1;
+            shell.client = rig.client();
+        }
+        write_at(&mut shell.client, &command, sent as u64, chunk).unwrap();
+        sent = to;
+    }
+    let last = StdinBytes { command: command.clone(), bytes: Bytes::from(""), eof: true, offset: Some(sent as u64) };
+    shell.client.request(&Request::Stdin(last)).unwrap();
+    let outcome = shell.end_of(&command);
+    assert!(outcome.stdout == all, "{} bytes of {}", outcome.stdout.len(), all.len());
 }

@@ -10,6 +10,7 @@
 
 mod basics;
 mod env;
+mod ferry;
 mod hard_cases;
 mod hygiene;
 mod input;

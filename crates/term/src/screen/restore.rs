@@ -125,10 +125,17 @@ pub(super) fn contents<T>(term: &Term<T>) -> Vec<u8> {
         // A line that goes on in the next is written to its end, and the next follows by itself: so the terminal knows
         // that the two are one.
         let length = if goes_on { row.len() } else { written(row).max(usize::from(wrapped)) };
-        // A wide character that had no room leaves a gap behind it when it is written again.
+        // A wide character that had no room leaves a gap behind it, with its own looks, when it is written again.
         let gap = goes_on
-            && row.last().is_some_and(|cell| cell.flags.contains(Flags::LEADING_WIDE_CHAR_SPACER))
-            && self::row(term, at + 1).first().is_some_and(|cell| cell.flags.contains(Flags::WIDE_CHAR));
+            && match (row.last(), self::row(term, at + 1)) {
+                (Some(last), [wide, second, ..]) => {
+                    last.flags.contains(Flags::LEADING_WIDE_CHAR_SPACER)
+                        && wide.flags.contains(Flags::WIDE_CHAR)
+                        && second.flags.contains(Flags::WIDE_CHAR_SPACER)
+                        && Pen::of(last) == Pen::of(wide)
+                }
+                _ => false,
+            };
         cells(row, length - usize::from(gap), &mut pen, &mut out);
         wrapped = goes_on;
     }
@@ -144,7 +151,9 @@ fn row<T>(term: &Term<T>, at: usize) -> &[Cell] {
 /// Cells up to the last that isn't blank.
 fn written(row: &[Cell]) -> usize {
     let blank = |cell: &Cell, seen: char| {
-        seen == ' ' && (seen != cell.c || cell.zerowidth().is_none()) && Pen::of(cell) == Pen::plain()
+        seen == ' '
+            && (seen != cell.c || cell.zerowidth().is_none_or(<[char]>::is_empty))
+            && Pen::of(cell) == Pen::plain()
     };
     seen(row).filter(|(_, cell, seen)| !blank(cell, *seen)).last().map_or(0, |(at, ..)| at + 1)
 }
@@ -213,9 +222,8 @@ pub(super) fn behaviour<T>(term: &Term<T>, tracked: &Tracked) -> Vec<u8> {
     out.extend(place(term));
     let mut text = String::new();
     if mode.contains(TermMode::ORIGIN) {
-        let point = term.grid().cursor.point;
-        let line = usize::try_from(point.line.0).unwrap_or(0) + 1;
-        let _ = write!(text, "\x1b[?6h\x1b[{};{}H", (line + 1).saturating_sub(first), point.column.0 + 1);
+        let last = tracked.region.map_or(term.screen_lines(), |(_, bottom)| usize::from(bottom));
+        from_origin(term, first, last, &mut text);
     }
     let charsets = &term.grid().cursor.charsets;
     for (index, open) in [(CharsetIndex::G0, '('), (CharsetIndex::G1, ')')] {
@@ -232,6 +240,34 @@ pub(super) fn behaviour<T>(term: &Term<T>, tracked: &Tracked) -> Vec<u8> {
     text.extend(on.iter().filter(|(flag, _)| mode.contains(*flag)).map(|(_, code)| *code));
     out.extend(text.into_bytes());
     out
+}
+
+/// Where the cursor is when places are counted from the first line of a region. It can only have come out of the region by
+/// going back to a saved place, or up; and so it does again.
+fn from_origin<T>(term: &Term<T>, first: usize, last: usize, text: &mut String) {
+    let (cursor, saved) = (&term.grid().cursor, &term.grid().saved_cursor);
+    let line = |line: Line| usize::try_from(line.0).unwrap_or(0) + 1;
+    let (at, column) = (line(cursor.point.line), cursor.point.column.0);
+    text.push_str("\x1b[?6h");
+    if (first..=last).contains(&at) {
+        let _ = write!(text, "\x1b[{};{}H", at + 1 - first, column + 1);
+        return;
+    }
+    if at < first {
+        // Steps up are counted from the region's first line too, which may lie below the screen.
+        let home = first.min(last.min(term.screen_lines()));
+        let _ = write!(text, "\x1b[{}A", home + first - 1 - at);
+    } else {
+        let from = line(saved.point.line);
+        let step = if from < at { "\x1bD" } else { "\x1bM" };
+        text.push_str("\x1b8");
+        text.push_str(&step.repeat(from.abs_diff(at)));
+        Pen::of(&cursor.template).since(&Pen::of(&saved.template), text);
+    }
+    text.push('\r');
+    if column > 0 {
+        let _ = write!(text, "\x1b[{column}C");
+    }
 }
 
 /// How keys and mouse are to be reported, and how the cursor looks.
@@ -298,8 +334,32 @@ const INPUT_RESET: &[u8] =
     b"\x1b[<99u\x1b[?1l\x1b>\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1005l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?25h";
 
 pub(super) fn row_text<T>(term: &Term<T>, at: u16) -> String {
+    text_of(row(term, usize::from(at)))
+}
+
+/// The lines that have left the screen at its top, oldest first.
+pub(super) fn past_rows<T>(term: &Term<T>) -> impl Iterator<Item = String> {
+    let grid = term.grid();
+    (1..=grid.history_size()).rev().map(|above| {
+        let above = i32::try_from(above).unwrap_or(i32::MAX);
+        text_of(&grid[Line(-above)][..])
+    })
+}
+
+/// All lines, oldest first, each with whether the next is the same line.
+pub(super) fn all_rows<T>(term: &Term<T>) -> impl Iterator<Item = (String, bool)> {
+    let grid = term.grid();
+    let above = i32::try_from(grid.history_size()).unwrap_or(i32::MAX);
+    let below = i32::try_from(term.screen_lines()).unwrap_or(i32::MAX);
+    (-above..below).map(|line| {
+        let row = &grid[Line(line)][..];
+        (text_of(row), row.last().is_some_and(|cell| cell.flags.contains(Flags::WRAPLINE)))
+    })
+}
+
+fn text_of(row: &[Cell]) -> String {
     let mut out = String::new();
-    for (_, cell, seen) in seen(row(term, usize::from(at))) {
+    for (_, cell, seen) in seen(row) {
         out.push(seen);
         if seen == cell.c {
             out.extend(cell.zerowidth().into_iter().flatten());

@@ -55,6 +55,8 @@ fn text_looks_cursor_and_modes_are_restored() {
 fn lines_that_were_wrapped_stay_one_line() {
     check_restores(b"a line that is longer than twenty columns");
     check_restores("twenty columns and 漢字漢字漢字漢字漢字".as_bytes());
+    // The wide character that made the gap is gone, another of other looks has come into its place.
+    check_restores("\x1b[2;3H漢\x1b[1;1H\x1b[31mnineteen columns ..漢\x1b[2;1H\x1b[2P".as_bytes());
     let mut original = screen(20, 6);
     feed(&mut original, b"a line that is longer than twenty columns");
     let restore = original.restore();
@@ -74,12 +76,17 @@ fn a_cursor_behind_the_last_column_is_restored_there() {
 fn a_full_screen_program_is_restored_with_what_lies_behind_it() {
     check_restores(b"shell$ vi\r\n\x1b[?1049h\x1b[2;5r\x1b[Htop\x1b[3;3Hmiddle\x1b[32m");
     check_restores(b"\x1b[?1049h\x1b[2J\x1b[?1000h\x1b[?25lmenu");
+    // Entered in colour, with an empty line that has none.
+    check_restores(b"\x1b[100m\x1b[?1049h\x1b8\x1b[L");
 }
 
 #[test]
 fn regions_and_character_sets_are_restored() {
     check_restores(b"\x1b[2;4r\x1b[3;1Hin it");
     check_restores(b"\x1b[2;4r\x1b[?6h\x1b[2;2Hin it");
+    // Above it and below it.
+    check_restores(b"\x1b[?6h\x1b[2;4r\x1b8");
+    check_restores(b"\x1b[5;2H\x1b7\x1b[?6h\x1b[2;4r\x1b8\x1b[31m\n");
     check_restores(b"\x1b(0lqqk");
     check_restores(b"\x1b)0\x0elqqk");
     check_restores(b"a\x1b[2;3H\x1b[31m\x1b7\x1b[m\x1b[4;4Hb");

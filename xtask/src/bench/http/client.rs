@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Where a server is to be found.
 #[derive(Debug, Clone)]
-pub(super) enum Door {
+pub(in crate::bench) enum Door {
     Tcp(SocketAddr),
     Socket(PathBuf),
 }
@@ -16,7 +16,7 @@ pub(super) enum Door {
 trait Wire: Read + Write + Send {}
 impl<T: Read + Write + Send> Wire for T {}
 
-pub(super) struct Client {
+pub(in crate::bench) struct Client {
     wire: Box<dyn Wire>,
     /// Lines that every request has.
     headers: String,
@@ -27,7 +27,7 @@ pub(super) struct Client {
 }
 
 /// The same for whoever reads from a socket here, so that nobody is faster for that alone.
-pub(super) const BUFFER: usize = 256 << 10;
+pub(in crate::bench) const BUFFER: usize = 256 << 10;
 
 /// How long the body of an answer is.
 #[derive(Clone, Copy)]
@@ -37,7 +37,7 @@ enum Length {
 }
 
 impl Client {
-    pub(super) fn connect(door: &Door, token: Option<&str>) -> Result<Self> {
+    pub(in crate::bench) fn connect(door: &Door, token: Option<&str>) -> Result<Self> {
         let wire: Box<dyn Wire> = match door {
             Door::Tcp(address) => {
                 let stream = TcpStream::connect(address).or_failed("can't connect")?;
@@ -52,12 +52,12 @@ impl Client {
     }
 
     /// A request, ready to be sent any number of times.
-    pub(super) fn prepare(&self, line: &str, more: &str, body: &[u8]) -> Vec<u8> {
+    pub(in crate::bench) fn prepare(&self, line: &str, more: &str, body: &[u8]) -> Vec<u8> {
         let head = format!("{line} HTTP/1.1\r\n{}{more}Content-Length: {}\r\n\r\n", self.headers, body.len());
         [head.as_bytes(), body].concat()
     }
 
-    pub(super) fn send_json(&mut self, line: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
+    pub(in crate::bench) fn send_json(&mut self, line: &str, body: &serde_json::Value) -> Result<serde_json::Value> {
         let request = self.prepare(line, "Content-Type: application/json\r\n", body.to_string().as_bytes());
         let mut answer = Vec::new();
         self.call(&request, &mut |bytes| answer.extend_from_slice(bytes))?;
@@ -68,7 +68,7 @@ impl Client {
     }
 
     /// Sends a request and hands on the body of its answer as it comes. Any status but a good one is a failure.
-    pub(super) fn call(&mut self, request: &[u8], body: &mut dyn FnMut(&[u8])) -> Result {
+    pub(in crate::bench) fn call(&mut self, request: &[u8], body: &mut dyn FnMut(&[u8])) -> Result {
         self.wire.write_all(request).or_failed("the server is gone")?;
         let (status, length) = self.head()?;
         if !(200..300).contains(&status) {

@@ -15,7 +15,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 /// Somebody who asks, waits for the answer and asks again.
-pub(super) trait Member: Send {
+pub(in crate::bench) trait Member: Send {
     /// Gets ready for a round.
     fn begin(&mut self) -> Result {
         Ok(())
@@ -172,7 +172,7 @@ fn crowd(server: &Server, providers: &[&str], polled: &Door, clients: usize, eff
     for provider in providers {
         for (door, name) in [(&server.tcp, "TCP"), (&server.socket, "unix socket")] {
             let name = format!("**ours**, `true` on `{provider}`, {name}");
-            let ours = |number| Ours::new(server, door, &thread(provider, number));
+            let ours = |number| Ours::new(server, door, &thread(provider, number), "true");
             groups.push(Group::new(Kind::Ours, name, clients, ours)?);
         }
     }

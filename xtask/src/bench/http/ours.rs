@@ -7,7 +7,7 @@ use crate::failed::{Failed, Result};
 use serde_json::json;
 
 /// Connections are made anew for each round: the server hangs up on who is silent for long, and others have their turn.
-pub(super) struct Ours<'a> {
+pub(in crate::bench) struct Ours<'a> {
     server: &'a Server,
     door: &'a Door,
     client: Client,
@@ -16,10 +16,11 @@ pub(super) struct Ours<'a> {
 }
 
 impl<'a> Ours<'a> {
-    pub(super) fn new(server: &'a Server, door: &'a Door, thread: &str) -> Result<Self> {
+    /// `command` has to end well.
+    pub(in crate::bench) fn new(server: &'a Server, door: &'a Door, thread: &str, command: &str) -> Result<Self> {
         let client = server.client(door)?;
         let line = format!("POST /api/threads/{thread}/exec");
-        let body = json!({ "command": "true" }).to_string();
+        let body = json!({ "command": command }).to_string();
         let request = client.prepare(&line, "Content-Type: application/json\r\n", body.as_bytes());
         Ok(Self { server, door, client, request, answer: Vec::new() })
     }
@@ -39,7 +40,7 @@ impl Member for Ours<'_> {
         if answer.windows(well.len()).any(|window| window == well) {
             return Ok(());
         }
-        Err(Failed::new(format!("`true` ended as {}", String::from_utf8_lossy(answer))))
+        Err(Failed::new(format!("the command ended as {}", String::from_utf8_lossy(answer))))
     }
 }
 

@@ -9,31 +9,27 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Nothing stays behind; else as it comes.
-const CONFIG: &str = "\
-[provider.namespace]
-kind = \"namespace\"
-on_exit = \"destroy\"
-[provider.local]
-kind = \"local\"
-on_exit = \"destroy\"
-";
-
-pub(super) struct Server {
+pub(in crate::bench) struct Server {
     child: Child,
-    pub(super) tcp: Door,
-    pub(super) socket: Door,
+    pub(in crate::bench) tcp: Door,
+    pub(in crate::bench) socket: Door,
     token: String,
 }
 
 impl Server {
-    pub(super) fn start(stead: &Path, scratch: &Path) -> Result<Self> {
+    /// `variables`: what it finds in its environment beside the least.
+    pub(in crate::bench) fn start(
+        stead: &Path,
+        scratch: &Path,
+        text: &str,
+        variables: &[(&str, &Path)],
+    ) -> Result<Self> {
         let (config, data) = (scratch.join("stead.toml"), scratch.join("data"));
-        fs::write(&config, CONFIG).or_failed("can't write the configuration")?;
+        fs::write(&config, text).or_failed("can't write the configuration")?;
         let log = fs::File::create(scratch.join("log")).or_failed("can't make a log")?;
         let mut command = Command::new(stead);
         command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(&data).arg("--config").arg(&config);
-        command.current_dir(scratch).env_clear().env("HOME", scratch);
+        command.current_dir(scratch).env_clear().env("HOME", scratch).envs(variables.iter().copied());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().or_failed("can't start `stead serve`")?;
@@ -47,23 +43,23 @@ impl Server {
     }
 
     /// A connection over either door; only one of them asks for the token.
-    pub(super) fn client(&self, door: &Door) -> Result<Client> {
+    pub(in crate::bench) fn client(&self, door: &Door) -> Result<Client> {
         Client::connect(door, matches!(door, Door::Tcp(_)).then_some(self.token.as_str()))
     }
 
-    pub(super) fn make_thread(&self, id: &str, provider: &str) -> Result {
+    pub(in crate::bench) fn make_thread(&self, id: &str, provider: &str) -> Result {
         let thread = json!({ "id": id, "provider": provider });
         self.client(&self.socket)?.send_json("POST /api/threads", &thread).map(drop)
     }
 
-    pub(super) fn remove_thread(&self, id: &str) -> Result {
+    pub(in crate::bench) fn remove_thread(&self, id: &str) -> Result {
         let mut client = self.client(&self.socket)?;
         let request = client.prepare(&format!("DELETE /api/threads/{id}"), "", b"");
         client.call(&request, &mut |_| {})
     }
 
     /// Whom a thread gets that names nobody.
-    pub(super) fn default_provider(&self) -> Result<String> {
+    pub(in crate::bench) fn default_provider(&self) -> Result<String> {
         let made = self.client(&self.socket)?.send_json("POST /api/threads", &json!({ "id": "first" }))?;
         let provider = made.get("provider").and_then(|name| name.as_str()).or_failed("a thread without a provider")?;
         self.remove_thread("first")?;
@@ -71,7 +67,7 @@ impl Server {
     }
 
     /// Ends it and all it has started.
-    pub(super) fn stop(mut self) -> Result {
+    pub(in crate::bench) fn stop(mut self) -> Result {
         self.terminate();
         let status = self.child.wait().or_failed("can't wait for the server")?;
         if status.success() { Ok(()) } else { Err(Failed::new(format!("the server failed ({status})"))) }

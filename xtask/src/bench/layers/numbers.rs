@@ -4,31 +4,31 @@ use crate::failed::{Result, While};
 use std::time::Duration;
 
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Numbers {
+pub(in crate::bench) struct Numbers {
     rows: Vec<Row>,
-    pub(super) absent: Vec<Absent>,
+    pub(in crate::bench) absent: Vec<Absent>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Row {
+pub(in crate::bench) struct Row {
     table: String,
-    pub(super) name: String,
-    pub(super) p50: Duration,
-    pub(super) p99: Duration,
-    pub(super) samples: u32,
+    pub(in crate::bench) name: String,
+    pub(in crate::bench) p50: Duration,
+    pub(in crate::bench) p99: Duration,
+    pub(in crate::bench) samples: u32,
     /// Commands or mebibytes in a second, where that was counted.
-    pub(super) rate: Option<f64>,
+    pub(in crate::bench) rate: Option<f64>,
 }
 
 /// Something that this machine can't be compared with.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Absent {
-    pub(super) what: String,
-    pub(super) why: String,
+pub(in crate::bench) struct Absent {
+    pub(in crate::bench) what: String,
+    pub(in crate::bench) why: String,
 }
 
 impl Numbers {
-    pub(super) fn read(text: &str) -> Result<Self> {
+    pub(in crate::bench) fn read(text: &str) -> Result<Self> {
         let mut numbers = Self::default();
         for line in text.lines() {
             numbers.add(line).or_failed(format!("`{line}` is not a measurement"))?;
@@ -58,11 +58,11 @@ impl Numbers {
         Some(())
     }
 
-    pub(super) fn table(&self, name: &str) -> Vec<&Row> {
+    pub(in crate::bench) fn table(&self, name: &str) -> Vec<&Row> {
         self.rows.iter().filter(|row| row.table == name).collect()
     }
 
-    pub(super) fn p50(&self, table: &str, name: &str) -> Option<Duration> {
+    pub(in crate::bench) fn p50(&self, table: &str, name: &str) -> Option<Duration> {
         self.rows.iter().find(|row| row.table == table && row.name == name).map(|row| row.p50)
     }
 }

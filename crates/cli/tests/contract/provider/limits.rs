@@ -90,4 +90,4 @@ macro_rules! limits {
     )*};
 }
 
-limits!(local namespace);
+limits!(local namespace docker podman);

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A small file system at a place; gone with it.
-struct Small(PathBuf);
+pub(crate) struct Small(PathBuf);
 
 impl Small {
-    fn mount(path: &Path) -> Option<Self> {
+    pub(crate) fn mount(path: &Path) -> Option<Self> {
         std::fs::create_dir_all(path).unwrap();
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs"]).arg(path);
@@ -19,14 +19,14 @@ impl Small {
     }
 
     /// Takes all the room there is.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("ballast")).unwrap();
         for size in [1 << 20, 4096, 1] {
             while file.write_all(&vec![b'x'; size]).is_ok() {}
         }
     }
 
-    fn make_room(&self) {
+    pub(crate) fn make_room(&self) {
         std::fs::remove_file(self.0.join("ballast")).unwrap();
     }
 }

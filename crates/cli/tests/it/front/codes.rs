@@ -81,3 +81,37 @@ fn a_command_that_somebody_else_cancels_is_130() {
     assert_eq!(run.end(), said(130, "begun\n", ""));
     assert_eq!(front.run(&["cancel", "long"]), said(0, "cancelled\n", ""), "what has ended stays as it ended");
 }
+
+#[test]
+fn a_command_whose_instance_dies_is_lost_with_137() {
+    let front = Front::new();
+    let run = front.start(&["exec", "-t", "t", "--id", "c", "echo before; sleep 1000"]);
+    run.wait_for_stdout("before\n");
+    let follower = front.start(&["logs", "-f", "c"]);
+    follower.wait_for_stdout("before\n");
+    let lease = front.json(&["show", "--json", "t"]);
+    let pid = lease["lease"]["instance"]["metadata"]["pid"].as_str().unwrap_or_else(|| panic!("{lease}"));
+    let pid = pid.parse().unwrap();
+    let start_time = stead_term::proc::stat(pid).unwrap().start_time;
+    stead_term::tree::Tree::of(pid, start_time).kill(crate::rig::PATIENCE).unwrap();
+    let got = run.end();
+    assert_eq!((got.code, got.stdout.as_str()), (Some(137), "before\n"), "{got:?}");
+    assert!(got.stderr.starts_with("stead: the command was lost: "), "{got:?}");
+    assert_eq!(follower.end(), said(0, "before\n", ""));
+}
+
+#[test]
+fn whoever_waits_long_is_told_for_what() {
+    let front = Front::new();
+    let mut gate = front.rig.gate("gate");
+    let first = front.start(&["exec", "--id", "long", &format!("echo begun; {}", gate.wait())]);
+    first.wait_for_stdout("begun");
+    let second = front.start(&["exec", "--id", "short", "--timeout", "10s", "echo done"]);
+    second.wait_for_stderr("stead: `short` waits: `long` runs");
+    let refused = front.run(&["pause", "default"]);
+    assert!(refused.code == Some(125) && refused.stderr.contains("`-f` pauses it"), "{refused:?}");
+    gate.release();
+    assert_eq!(first.end().code, Some(0));
+    let got = second.end();
+    assert_eq!((got.code, got.stdout.as_str()), (Some(0), "done\n"), "{got:?}");
+}

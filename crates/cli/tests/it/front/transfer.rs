@@ -82,6 +82,9 @@ fn what_is_not_there_is_said_and_nothing_is_left_behind() {
     assert_eq!(got, said(125, "", "stead: `nothing`: No such file or directory (os error 2)\n"));
     let got = front.run(&["pull", "nothing", "."]);
     assert_eq!(got, said(125, "", "stead: there is no `nothing` in the thread\n"));
+    assert_eq!(front.run(&["exec", "echo x > x"]).code, Some(0));
+    let got = front.run(&["pull", "x", "nowhere/x"]);
+    assert_eq!(got, said(125, "", "stead: `nowhere/x`: No such file or directory (os error 2)\n"));
     let got = front.run(&["pull", "nobody:x", "."]);
     assert!(got.stderr.contains("nobody") && got.stderr.contains("stead ls"), "{got:?}");
     let names = fs::read_dir(front.rig.scratch()).unwrap().map(|entry| entry.unwrap().file_name());

@@ -95,7 +95,7 @@ impl Scene {
 async fn every_operation(files: &Files, path: &str) -> Vec<(&'static str, Option<&'static str>)> {
     let page = || Page { limit: 10, after: None };
     let edit = Edit { old: "canary".to_owned(), new: "x".to_owned(), count: 1 };
-    let grep = Grep { pattern: "canary".to_owned(), ignore_case: false, glob: None };
+    let grep = Grep { pattern: "canary".to_owned(), literal: false, ignore_case: false, glob: None };
     let any = || Condition::Any;
     files.write("mine", b"mine".to_vec()).await.unwrap();
     let tar = archive(&[entry(b'0', b"canary", b"", b"x")]);
@@ -341,7 +341,7 @@ async fn what_has_no_bytes_is_not_waited_for(rig: Rig, provider: &str) {
         }
     }
     let page = Page { limit: 10, after: None };
-    let grep = Grep { pattern: "x".to_owned(), ignore_case: false, glob: None };
+    let grep = Grep { pattern: "x".to_owned(), literal: false, ignore_case: false, glob: None };
     assert_eq!(files.grep(".", grep, page).await.unwrap().files_searched, 1, "what is mine, and no more");
     let mut packed = files.pack(".").await.unwrap();
     while let Some(piece) = packed.next().await {
@@ -503,7 +503,7 @@ async fn whoever_swaps_a_directory_for_a_link_meanwhile_does_not_win(rig: Rig, p
                 Err(error) => Err(error),
             },
             _ => {
-                let grep = Grep { pattern: "sings".to_owned(), ignore_case: false, glob: None };
+                let grep = Grep { pattern: "sings".to_owned(), literal: false, ignore_case: false, glob: None };
                 files.grep("swapped", grep, page()).await.map(|found| assert!(found.items.is_empty()))
             }
         };

@@ -273,7 +273,7 @@ async fn lines_are_found_and_what_was_not_searched_is_said(rig: Rig, _: &str) {
     files.write("one.txt", b"alpha\nBeta\r\nalpha beta\n".to_vec()).await.unwrap();
     files.write("sub/two.txt", b"nothing\nalpha".to_vec()).await.unwrap();
     files.write("sub/binary", b"alpha\0alpha\n".to_vec()).await.unwrap();
-    let grep = |pattern: &str| Grep { pattern: pattern.to_owned(), ignore_case: false, glob: None };
+    let grep = |pattern: &str| Grep { pattern: pattern.to_owned(), literal: false, ignore_case: false, glob: None };
     let shown = |found: &stead_server::files::Matches| {
         let shown = found.items.iter().map(|hit| {
             let (path, text) = (String::from_utf8_lossy(&hit.path), String::from_utf8_lossy(&hit.text));

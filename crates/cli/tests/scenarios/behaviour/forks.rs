@@ -160,7 +160,11 @@ async fn a_copy_that_fails_leaves_nothing() {
 #[tokio::test]
 async fn deleting_a_thread_of_a_project_leaves_the_projects_files_whatever_it_is_called() {
     let rig = Rig::new("local").await;
-    let project = rig.stead.create_project("w").await.unwrap();
+    let project = rig
+        .stead
+        .create_project(stead_model::project::Draft { prefix: "w".into(), ..Default::default() }, None)
+        .await
+        .unwrap();
     for one in ["a", "b"] {
         let new = stead_server::stead::NewThread { project: Some(project.id.clone()), ..new_thread(one) };
         rig.stead.create_thread(new).await.unwrap();

@@ -8,7 +8,7 @@ use super::stream::{Stream, incomplete};
 use super::{Bounds, Unpacked};
 use crate::clock::fresh_digits;
 use crate::error::Error;
-use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,10 @@ pub(super) struct Stage {
 impl Stage {
     /// Beside the tree, on its file system. In `/tmp` there is no beside.
     pub(super) fn new(root: &Root) -> Result<Self, Failure> {
-        let above = if root.is_scratch { &root.outside } else { root.outside.parent().unwrap_or(&root.outside) };
+        Self::within(if root.is_scratch { &root.outside } else { root.outside.parent().unwrap_or(&root.outside) })
+    }
+
+    pub(super) fn within(above: &Path) -> Result<Self, Failure> {
         let above = rustix::fs::open(above, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         sweep(&above)?;
         let name = format!("{PREFIX}{}", fresh_digits());
@@ -39,6 +42,11 @@ impl Stage {
         // Locked as long as somebody works in it.
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { above, name, dir })
+    }
+
+    /// Puts it where something else is, and that in its place: at every instant there is one of the two.
+    pub(super) fn exchange(&self, name: &OsStr) -> Result<(), Failure> {
+        Ok(rustix::fs::renameat_with(&self.above, &self.name, &self.above, name, RenameFlags::EXCHANGE)?)
     }
 
     /// Reads entries up to the blocks that end an archive.

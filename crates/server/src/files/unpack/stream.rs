@@ -13,15 +13,15 @@ pub(super) enum Body {
     End,
 }
 
-pub(super) struct Stream {
-    received: mpsc::Receiver<Body>,
-    piece: Bytes,
-    ended: bool,
+/// From whoever sends pieces, or from a file of our own.
+pub(super) enum Stream {
+    Sent { received: mpsc::Receiver<Body>, piece: Bytes, ended: bool },
+    Stored(Box<dyn Read>),
 }
 
 impl Stream {
     pub(super) fn new(received: mpsc::Receiver<Body>) -> Self {
-        Self { received, piece: Bytes::new(), ended: false }
+        Self::Sent { received, piece: Bytes::new(), ended: false }
     }
 
     /// What follows an archive is of no interest, but that it follows: a stream that was cut off is not complete.
@@ -38,16 +38,20 @@ impl Stream {
 
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while self.piece.is_empty() && !self.ended {
-            match self.received.blocking_recv() {
-                Some(Body::Piece(piece)) => self.piece = piece,
-                Some(Body::End) => self.ended = true,
+        let (received, piece, ended) = match self {
+            Self::Sent { received, piece, ended } => (received, piece, ended),
+            Self::Stored(reader) => return reader.read(buffer),
+        };
+        while piece.is_empty() && !*ended {
+            match received.blocking_recv() {
+                Some(Body::Piece(next)) => *piece = next,
+                Some(Body::End) => *ended = true,
                 None => return Err(io::ErrorKind::UnexpectedEof.into()),
             }
         }
-        let count = buffer.len().min(self.piece.len());
+        let count = buffer.len().min(piece.len());
         if let Some(part) = buffer.get_mut(..count) {
-            self.piece.copy_to_slice(part);
+            piece.copy_to_slice(part);
         }
         Ok(count)
     }

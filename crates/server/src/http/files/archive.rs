@@ -6,6 +6,7 @@ use super::super::problem::{Answer, ErrorBody};
 use super::query::{At, Nothing};
 use super::view::UnpackedView;
 use super::{HARMLESS, Pieces};
+use crate::error::Error;
 use crate::files::Bounds;
 use crate::stead::Stead;
 use axum::body::Body;
@@ -60,10 +61,17 @@ async fn unpack(
     at: At<Nothing>,
     body: Body,
 ) -> Answer<axum::Json<UnpackedView>> {
-    let mut unpacking = stead.files(&id).await?.unpack(at.path_or_workspace(), Bounds::default()).await?;
+    let (files, room) = stead.files_to_write(&id).await?;
+    let most = Bounds::default();
+    let bounds = Bounds { bytes: room.left().unwrap_or(most.bytes).min(most.bytes), ..most };
+    let too_large = |error| {
+        let is_for_room = bounds.bytes < most.bytes && matches!(error, Error::TooLarge(_));
+        if is_for_room { room.refusal() } else { error }
+    };
+    let mut unpacking = files.unpack(at.path_or_workspace(), bounds).await?;
     let mut pieces = Pieces(body.into_data_stream());
     while let Some(piece) = pieces.next().await? {
-        unpacking.write(piece).await?;
+        unpacking.write(piece).await.map_err(too_large)?;
     }
-    Ok(axum::Json(unpacking.finish().await?.into()))
+    Ok(axum::Json(unpacking.finish().await.map_err(too_large)?.into()))
 }

@@ -38,7 +38,7 @@ async fn mkdir(
     OfThread(id): OfThread,
     Json(body): Json<Mkdir>,
 ) -> Answer<(StatusCode, axum::Json<FileView>)> {
-    let files = stead.files(&id).await?;
+    let (files, _) = stead.files_to_write(&id).await?;
     let made = files.make_dir(&body.path).await?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, axum::Json(files.stat(format!("{}/", body.path)).await?.into())))
@@ -70,7 +70,8 @@ async fn rename(
     Json(body): Json<Move>,
 ) -> Answer<axum::Json<FileView>> {
     let overwrite = if body.overwrite { Overwrite::Yes } else { Overwrite::No };
-    Ok(axum::Json(stead.files(&id).await?.rename(&body.from, &body.to, overwrite).await?.into()))
+    let (files, _) = stead.files_to_write(&id).await?;
+    Ok(axum::Json(files.rename(&body.from, &body.to, overwrite).await?.into()))
 }
 
 fn once() -> u64 {
@@ -112,6 +113,8 @@ async fn edit(
     Json(body): Json<EditBody>,
 ) -> Answer<axum::Json<EditedView>> {
     let edit = Edit { old: body.old, new: body.new, count: body.count };
-    let edited = stead.files(&id).await?.edit(&body.path, edit).await?;
+    let (files, mut room) = stead.files_to_write(&id).await?;
+    room.take(edit.growth())?;
+    let edited = files.edit(&body.path, edit).await?;
     Ok(axum::Json(EditedView { replaced: edited.replaced, file: edited.written.entry.into() }))
 }

@@ -29,7 +29,7 @@ pub(super) fn freshness(headers: &HeaderMap, etag: &str) -> Answer<Fresh> {
 }
 
 /// What must be so for a change.
-pub(super) fn change_if(headers: &HeaderMap) -> Answer<Condition> {
+pub(in super::super) fn change_if(headers: &HeaderMap) -> Answer<Condition> {
     let strong = |these: Vec<Tag>| these.into_iter().filter(|tag| !tag.weak).map(|tag| tag.opaque).collect();
     match (tags(headers, &header::IF_MATCH)?, tags(headers, &header::IF_NONE_MATCH)?) {
         (None, None) => Ok(Condition::Any),

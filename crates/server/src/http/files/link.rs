@@ -107,7 +107,7 @@ async fn download(
     }
     let reading = app.stead.files(&id).await?.open(path).await?;
     let name = as_attachment(path);
-    let mut response = super::answer(reading, &headers)?;
+    let mut response = super::answer(super::Sent::Disk(Box::new(reading)), &headers)?;
     if let Ok(name) = HeaderValue::from_str(&name) {
         response.headers_mut().insert(header::CONTENT_DISPOSITION, name);
     }

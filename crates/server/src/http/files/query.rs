@@ -62,7 +62,7 @@ fn read<T: DeserializeOwned>(query: &str) -> Answer<At<T>> {
 const MOST: usize = 1000;
 
 /// `limit` and `cursor`, as every list has them.
-pub(super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Answer<Page> {
+pub(in super::super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Answer<Page> {
     let limit = limit.unwrap_or(100);
     if !(1..=MOST).contains(&limit) {
         return Err(Problem::invalid(format!("`limit` is from 1 to {MOST}")));
@@ -71,7 +71,7 @@ pub(super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Answer<Page> {
     Ok(Page { limit, after: after.map_err(|_| Problem::invalid("`cursor` is none of ours"))? })
 }
 
-pub(super) fn cursor(next: Option<Vec<u8>>) -> Option<String> {
+pub(in super::super) fn cursor(next: Option<Vec<u8>>) -> Option<String> {
     next.map(|next| URL_SAFE_NO_PAD.encode(next))
 }
 

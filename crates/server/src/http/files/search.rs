@@ -98,6 +98,9 @@ async fn glob(
 struct GrepBody {
     /// A regular expression, without backreferences and look-around.
     pattern: String,
+    /// Whether `pattern` is text as it stands.
+    #[serde(default)]
+    literal: bool,
     /// A file, or a directory below which every plain file is searched; the workspace if absent.
     #[serde(default = "workspace")]
     path: String,
@@ -120,6 +123,6 @@ async fn grep(
     Json(body): Json<GrepBody>,
 ) -> Answer<axum::Json<MatchesView>> {
     let page = page(body.limit, body.cursor.as_deref())?;
-    let grep = Grep { pattern: body.pattern, ignore_case: body.ignore_case, glob: body.glob };
+    let grep = Grep { pattern: body.pattern, literal: body.literal, ignore_case: body.ignore_case, glob: body.glob };
     Ok(axum::Json(stead.files(&id).await?.grep(&body.path, grep, page).await?.into()))
 }

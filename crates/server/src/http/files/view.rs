@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// A path with every byte that could mean something else encoded.
-pub(super) fn encode(path: &[u8]) -> String {
+pub(in super::super) fn encode(path: &[u8]) -> String {
     percent_encode(path, PLAIN).to_string()
 }
 
@@ -107,7 +107,7 @@ impl From<Skipped> for SkippedView {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct MatchesView {
+pub(in super::super) struct MatchesView {
     items: Vec<MatchView>,
     next_cursor: Option<String>,
     /// The first hundred.

@@ -1,7 +1,7 @@
 //! Threads, terminals and their states.
 
 use super::{Tables, conflict, exists, missing, page};
-use crate::store::{AskedEnv, KeptState, Page, Result, TerminalEnv};
+use crate::store::{AskedEnv, IDS_KEPT, KeptState, Page, Result, TerminalEnv};
 use stead_model::clock::Timestamp;
 use stead_model::ids::{LeaseId, ProjectId, TerminalId, ThreadId};
 use stead_model::lease::{Desired, Lease};
@@ -122,7 +122,11 @@ impl Tables {
         for terminal in self.terminals_where(|terminal| terminal.thread == *id, &Page::all()) {
             self.delete_terminal(&terminal.id);
         }
-        self.commands.retain(|_, command| command.thread != *id);
+        for (command, row) in self.commands.extract_if(.., |_, command| command.thread == *id) {
+            let until = row.created_at.after(IDS_KEPT);
+            let known = self.spent.entry(command).or_insert(until);
+            *known = until.max(*known);
+        }
     }
 
     pub(super) fn terminal_named(&self, thread: &ThreadId, name: &str) -> Option<&Terminal> {

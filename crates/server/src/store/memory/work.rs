@@ -1,9 +1,11 @@
 //! Sessions and commands.
 
 use super::{Tables, conflict, exists, missing, page};
-use crate::store::{Page, Result};
+use crate::store::{Page, Result, SPENT};
 use stead_model::command::{Command, replaces};
-use stead_model::ids::{TerminalId, ThreadId};
+use stead_model::ids::{CommandId, TerminalId, ThreadId};
+use stead_model::project::Tally;
+use stead_model::proto::Status::Queued;
 use stead_model::session::{CloseReason, Session, Status};
 
 const SESSION: &str = "session";
@@ -21,6 +23,10 @@ impl Tables {
             }
         }
         self.sessions.insert(session.id.clone(), session.clone());
+        if let Some(project) = &session.project {
+            // A project that has been deleted counts nothing.
+            let _ = self.project_statistics(project, |statistics| statistics.sessions += 1);
+        }
         Ok(())
     }
 
@@ -54,6 +60,9 @@ impl Tables {
         if self.commands.contains_key(&command.id) {
             return exists("command", &command.id);
         }
+        if self.spent.get(&command.id).is_some_and(|until| *until > command.created_at) {
+            return exists(SPENT, &command.id);
+        }
         if !self.threads.contains_key(&command.thread) {
             return missing("thread", &command.thread);
         }
@@ -61,11 +70,32 @@ impl Tables {
         Ok(())
     }
 
+    pub(super) fn take_back_command(&mut self, id: &CommandId) {
+        if self.commands.get(id).is_some_and(|command| command.status == Queued) {
+            self.commands.remove(id);
+        }
+    }
+
     pub(super) fn save_commands(&mut self, commands: &[Command]) {
-        for command in commands.iter().filter(|command| self.threads.contains_key(&command.thread)) {
-            let known = self.commands.get(&command.id).map(|known| known.status);
-            if known.is_none_or(|known| replaces(known, command.status)) {
-                self.commands.insert(command.id.clone(), command.clone());
+        for command in commands {
+            let known = self.commands.get(&command.id);
+            let is_taken = match known {
+                Some(known) => replaces(known.status, command.status),
+                None => self.terminals.contains_key(&command.terminal),
+            };
+            if !is_taken {
+                continue;
+            }
+            let more = Tally::between(known, command);
+            self.commands.insert(command.id.clone(), command.clone());
+            let project = self.threads.get(&command.thread).and_then(|thread| thread.project.clone());
+            let Some(project) = project.filter(|_| command.status.is_final()) else { continue };
+            // A project that has been deleted counts nothing.
+            let _ = self.project_statistics(&project, |statistics| more.add_to(statistics));
+            let error = command.ending.as_ref().and_then(|ending| ending.error.as_ref());
+            if let (Some(error), Some(at)) = (error, command.ended_at) {
+                let error = Some((at, error.message.clone()));
+                let _ = self.project_statistics(&project, |statistics| statistics.last_error = error);
             }
         }
     }

@@ -1,10 +1,12 @@
 //! Commands.
 
-use super::row::{Cols, Stored, Wrong, cbor, one, page, readable, signed, to_cbor};
-use super::{Violation, missing, statements, violation};
-use crate::store::{Page, Result, StoreError};
+use super::row::{Cols, Stored, Wrong, cbor, millis, one, page, readable, signed, to_cbor};
+use super::{Violation, missing, statements, tally, violation};
+use crate::store::{IDS_KEPT, Page, Result, SPENT, StoreError};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqlitePool;
+use std::sync::LazyLock;
+use stead_model::clock::Timestamp;
 use stead_model::command::{Command, parse_status, status_name};
 use stead_model::ids::{CommandId, InstanceId, SessionId, ThreadId};
 use stead_model::state::Bytes;
@@ -12,28 +14,52 @@ use stead_model::state::Bytes;
 statements! {
     INSERT = "INSERT INTO commands (id, thread_id, terminal_id, lease_id, session_id, instance_id, text, status, ending,
                 stdout_bytes, stderr_bytes, cwd, state_version, created_at, started_at, ended_at)
-              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
-    // One whose thread has been deleted is gone with it, and doesn't hold up those that are written with it.
-    SAVE = "INSERT INTO commands (id, thread_id, terminal_id, lease_id, session_id, instance_id, text, status, ending,
-              stdout_bytes, stderr_bytes, cwd, state_version, created_at, started_at, ended_at)
-            SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
-            WHERE EXISTS (SELECT 1 FROM threads WHERE id = $2)
-            ON CONFLICT (id) DO UPDATE SET thread_id = excluded.thread_id, terminal_id = excluded.terminal_id,
-              lease_id = excluded.lease_id, session_id = excluded.session_id, instance_id = excluded.instance_id,
-              text = excluded.text, status = excluded.status, ending = excluded.ending,
-              stdout_bytes = excluded.stdout_bytes, stderr_bytes = excluded.stderr_bytes, cwd = excluded.cwd,
-              state_version = excluded.state_version, created_at = excluded.created_at,
-              started_at = excluded.started_at, ended_at = excluded.ended_at
-            WHERE commands.status IN ('queued', 'running') OR (excluded.status NOT IN ('queued', 'running')
-              AND (excluded.status <> 'lost' OR commands.status = 'lost'))";
+              SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16
+              WHERE NOT EXISTS (SELECT 1 FROM spent_commands WHERE id = $1 AND until > $14)";
     GET = "SELECT * FROM commands WHERE id = $1";
     LIST_OF_THREAD = "SELECT * FROM commands WHERE thread_id = $4 AND (created_at, id) < ($1, $2)
                       ORDER BY created_at DESC, id DESC LIMIT $3";
     OPEN = "SELECT * FROM commands WHERE status IN ('queued', 'running') AND created_at >= 0
             ORDER BY created_at, id";
+    TAKE_BACK = "DELETE FROM commands WHERE id = $1 AND status = 'queued'";
+    SPEND = "INSERT INTO spent_commands (id, until) SELECT id, created_at + $2 FROM commands WHERE thread_id = $1
+             ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until)";
+    FORGET_SPENT = "DELETE FROM spent_commands WHERE until <= $1";
 }
 
 const KIND: &str = "command";
+
+/// How many rows one statement saves. Each statement is a trip to the thread of the connection and back, so the larger
+/// the better; few sizes, so that each is prepared once.
+const SIZES: [usize; 3] = [64, 8, 1];
+
+static SAVE: LazyLock<[String; 3]> = LazyLock::new(|| SIZES.map(save_many));
+
+/// Saves so many rows. One whose terminal has been deleted is gone with it, and doesn't hold up those that are written
+/// with it. Not the thread is asked for: another may have its name by now.
+fn save_many(rows: usize) -> String {
+    let row = format!("(?{})", ", ?".repeat(15));
+    let rows = vec![row; rows].join(", ");
+    format!(
+        "INSERT INTO commands (id, thread_id, terminal_id, lease_id, session_id, instance_id, text, status, ending,
+           stdout_bytes, stderr_bytes, cwd, state_version, created_at, started_at, ended_at)
+         SELECT * FROM (VALUES {rows}) WHERE EXISTS (SELECT 1 FROM terminals WHERE id = column3)
+           OR EXISTS (SELECT 1 FROM commands WHERE id = column1)
+         ON CONFLICT (id) DO UPDATE SET thread_id = excluded.thread_id, terminal_id = excluded.terminal_id,
+           lease_id = excluded.lease_id, session_id = excluded.session_id, instance_id = excluded.instance_id,
+           text = excluded.text, status = excluded.status, ending = excluded.ending,
+           stdout_bytes = excluded.stdout_bytes, stderr_bytes = excluded.stderr_bytes, cwd = excluded.cwd,
+           state_version = excluded.state_version, created_at = excluded.created_at,
+           started_at = excluded.started_at, ended_at = excluded.ended_at
+         WHERE commands.status IN ('queued', 'running') OR (excluded.status NOT IN ('queued', 'running')
+           AND (excluded.status <> 'lost' OR commands.status = 'lost'))"
+    )
+}
+
+#[cfg(test)]
+pub(super) fn all_of_save() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SAVE.iter().map(|sql| ("SAVE", sql.as_str()))
+}
 
 impl Stored for Command {
     const KIND: &'static str = KIND;
@@ -62,11 +88,10 @@ impl Stored for Command {
     }
 }
 
-fn bound<'q>(
-    sql: &'static str,
-    command: &'q Command,
-) -> sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments> {
-    sqlx::query(sql)
+type Query<'q> = sqlx::query::Query<'q, sqlx::Sqlite, sqlx::sqlite::SqliteArguments>;
+
+fn bind<'q>(query: Query<'q>, command: &'q Command) -> Query<'q> {
+    query
         .bind(command.id.as_str())
         .bind(command.thread.as_str())
         .bind(command.terminal.as_str())
@@ -86,20 +111,46 @@ fn bound<'q>(
 }
 
 pub(super) async fn insert(conn: &mut SqliteConnection, command: &Command) -> Result<()> {
-    bound(INSERT, command).execute(conn).await.map_err(|error| match violation(&error) {
+    let done = bind(sqlx::query(INSERT), command).execute(conn).await.map_err(|error| match violation(&error) {
         Some(Violation::PrimaryKey | Violation::Unique) => {
             StoreError::AlreadyExists { kind: KIND, id: command.id.to_string() }
         }
         Some(Violation::ForeignKey) => missing("thread", command.thread.as_str()),
         None => error.into(),
     })?;
+    if done.rows_affected() == 0 {
+        return Err(StoreError::AlreadyExists { kind: SPENT, id: command.id.to_string() });
+    }
     Ok(())
 }
 
-/// The statement is prepared by the first and kept by the connection.
+pub(super) async fn take_back(conn: &mut SqliteConnection, id: &CommandId) -> Result<()> {
+    sqlx::query(TAKE_BACK).bind(id.as_str()).execute(conn).await?;
+    Ok(())
+}
+
+/// The ids of a thread that is about to be deleted.
+pub(super) async fn spend(conn: &mut SqliteConnection, thread: &ThreadId) -> Result<()> {
+    sqlx::query(SPEND).bind(thread.as_str()).bind(millis(IDS_KEPT)).execute(conn).await?;
+    Ok(())
+}
+
+pub(super) async fn forget_spent(conn: &mut SqliteConnection, now: Timestamp) -> Result<()> {
+    sqlx::query(FORGET_SPENT).bind(signed(now.0)).execute(conn).await?;
+    Ok(())
+}
+
 pub(super) async fn save(conn: &mut SqliteConnection, commands: &[Command]) -> Result<()> {
-    for command in commands {
-        bound(SAVE, command).execute(&mut *conn).await?;
+    let before = tally::before(conn, commands).await?;
+    let mut left = commands;
+    for (size, sql) in SIZES.into_iter().zip(SAVE.iter()) {
+        while let Some((some, rest)) = left.split_at_checked(size) {
+            some.iter().fold(sqlx::query(sql.as_str()), bind).execute(&mut *conn).await?;
+            left = rest;
+        }
+    }
+    if let Some(before) = before {
+        tally::count(conn, &before).await?;
     }
     Ok(())
 }

@@ -4,12 +4,12 @@
 //! make (0600, if there is none) ─► ours? ─► WAL ─► as its migrations say? ─► newer migrations ─► as ours say? ─► sound?
 //! ```
 
-use super::{SqliteStore, code, schema};
+use super::{SqliteStore, Writer, Writers, code, schema};
 use crate::store::{Result, StoreError};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, SqliteConnection};
+use sqlx::{Connection, SqliteConnection};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -46,13 +46,14 @@ impl SqliteStore {
             .synchronous(SqliteSynchronous::Full)
             .busy_timeout(BUSY);
         let failed = |error| explain(path, error);
-        let mut writer = options.connect().await.map_err(failed)?;
-        check_library(&mut writer).await.map_err(failed)?.map_err(unusable)?;
-        check_owner(&mut writer).await.map_err(failed)?.map_err(unusable)?;
+        let mut synced = Writer::open(options.clone()).await.map_err(failed)?;
+        let writer = &mut synced.conn;
+        check_library(writer).await.map_err(failed)?.map_err(unusable)?;
+        check_owner(writer).await.map_err(failed)?.map_err(unusable)?;
         tighten(path).map_err(|errno| unusable(format!("its mode can't be made 0600 ({errno}): check its owner")))?;
-        use_wal(&mut writer).await.map_err(failed)?.map_err(unusable)?;
-        schema::bring_up_to_date(&mut writer, APPLICATION_ID).await.map_err(failed)?.map_err(unusable)?;
-        check_pages(&mut writer).await.map_err(failed)?.map_err(unusable)?;
+        use_wal(writer).await.map_err(failed)?.map_err(unusable)?;
+        schema::bring_up_to_date(writer, APPLICATION_ID).await.map_err(failed)?.map_err(unusable)?;
+        check_pages(writer).await.map_err(failed)?.map_err(unusable)?;
 
         // Not opened read-only: such a connection can't recover a log that another process left behind.
         let readers = SqlitePoolOptions::new()
@@ -62,13 +63,16 @@ impl SqliteStore {
             .connect_with(options.clone().pragma("query_only", "ON"))
             .await
             .map_err(failed)?;
-        Ok(Self { options, writer: Mutex::new(writer), readers })
+        let behind = Writer::open(options.synchronous(SqliteSynchronous::Normal)).await.map_err(failed)?;
+        Ok(Self { writers: Mutex::new(Writers { synced, behind }), readers })
     }
 
     /// Puts everything into the one file and lets go of it. Not needed for anything to last.
     pub async fn close(self) -> Result<()> {
         self.readers.close().await;
-        Ok(self.writer.into_inner().close().await?)
+        let Writers { synced, behind } = self.writers.into_inner();
+        behind.conn.close().await?;
+        Ok(synced.conn.close().await?)
     }
 }
 

@@ -13,6 +13,11 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (2, "env", include_str!("../../../migrations/sqlite/0002_env.sql")),
     (3, "tokens", include_str!("../../../migrations/sqlite/0003_tokens.sql")),
     (4, "moves", include_str!("../../../migrations/sqlite/0004_moves.sql")),
+    (5, "projects", include_str!("../../../migrations/sqlite/0005_projects.sql")),
+    (6, "upkeep", include_str!("../../../migrations/sqlite/0006_upkeep.sql")),
+    (7, "agents", include_str!("../../../migrations/sqlite/0007_agents.sql")),
+    (8, "agent policy", include_str!("../../../migrations/sqlite/0008_agent_policy.sql")),
+    (9, "spent", include_str!("../../../migrations/sqlite/0009_spent.sql")),
 ];
 
 const TABLE_OF_MIGRATIONS: &str = "_sqlx_migrations";

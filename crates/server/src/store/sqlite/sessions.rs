@@ -5,13 +5,14 @@ use super::{Violation, changed, statements, violation};
 use crate::store::{Page, Result, StoreError};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqlitePool;
-use stead_model::ids::{LeaseId, SessionId, TerminalId, ThreadId};
+use stead_model::ids::{LeaseId, ProjectId, SessionId, TerminalId, ThreadId, TokenId};
 use stead_model::session::{CloseReason, Session, Status};
 
 statements! {
     INSERT = "INSERT INTO sessions (id, status, idle_timeout, max_duration, last_active_at, ended_at, close_reason,
-                version, thread_id, terminal_id, lease_id, started_at)
-              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+                version, thread_id, terminal_id, lease_id, started_at, project_id, opened_by)
+              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    COUNT = "UPDATE projects SET sessions = sessions + 1 WHERE id = $1";
     SUPERSEDE = "UPDATE sessions SET status = 'closed', ended_at = $2, close_reason = $3, version = version + 1
                  WHERE terminal_id = $1 AND status IN ('active', 'idle', 'paused')";
     GET = "SELECT * FROM sessions WHERE id = $1";
@@ -25,6 +26,12 @@ statements! {
                           WHERE lease_id = $4 AND status IN ('active', 'idle', 'paused')
                             AND (started_at, id) < ($1, $2)
                           ORDER BY started_at DESC, id DESC LIMIT $3";
+    LIST_OF_PROJECT = "SELECT * FROM sessions WHERE project_id = $4 AND (started_at, id) < ($1, $2)
+                       ORDER BY started_at DESC, id DESC LIMIT $3";
+    LIST_LIVE_OF_PROJECT = "SELECT * FROM sessions
+                            WHERE project_id = $4 AND status IN ('active', 'idle', 'paused')
+                              AND (started_at, id) < ($1, $2)
+                            ORDER BY started_at DESC, id DESC LIMIT $3";
     REPLACE = "UPDATE sessions SET status = $2, idle_timeout = $3, max_duration = $4, last_active_at = $5,
                  ended_at = $6, close_reason = $7, version = $8
                WHERE id = $1 AND version = $9";
@@ -52,6 +59,8 @@ impl Stored for Session {
             started_at: row.moment("started_at")?,
             last_active_at: row.moment("last_active_at")?,
             ended,
+            project: row.opt_id("project_id")?,
+            opened_by: row.opt_id("opened_by")?,
             version: row.number("version")?,
         })
     }
@@ -83,8 +92,13 @@ pub(super) async fn open(conn: &mut SqliteConnection, session: &Session) -> Resu
         .bind(session.thread.as_str())
         .bind(session.terminal.as_str())
         .bind(session.lease.as_str())
-        .bind(signed(session.started_at.0));
-    query.execute(conn).await.map_err(|error| super::taken(error, KIND, session.id.as_str()))?;
+        .bind(signed(session.started_at.0))
+        .bind(session.project.as_ref().map(ProjectId::as_str))
+        .bind(session.opened_by.as_ref().map(TokenId::as_str));
+    query.execute(&mut *conn).await.map_err(|error| super::taken(error, KIND, session.id.as_str()))?;
+    if let Some(project) = &session.project {
+        sqlx::query(COUNT).bind(project.as_str()).execute(conn).await?;
+    }
     Ok(())
 }
 
@@ -110,6 +124,14 @@ pub(super) async fn list_live(pool: &SqlitePool) -> Result<Vec<Session>> {
 
 pub(super) async fn live_of_lease(pool: &SqlitePool, lease: &LeaseId) -> Result<Vec<Session>> {
     all(pool, LIST_LIVE_OF_LEASE, Some(lease.as_str())).await
+}
+
+pub(super) async fn of_project(pool: &SqlitePool, project: &ProjectId, at: &Page) -> Result<Vec<Session>> {
+    page(pool, LIST_OF_PROJECT, Some(project.as_str()), at).await
+}
+
+pub(super) async fn live_of_project(pool: &SqlitePool, project: &ProjectId) -> Result<Vec<Session>> {
+    all(pool, LIST_LIVE_OF_PROJECT, Some(project.as_str())).await
 }
 
 pub(super) async fn replace(conn: &mut SqliteConnection, before: &Session, after: &Session) -> Result<()> {

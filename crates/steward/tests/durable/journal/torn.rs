@@ -130,6 +130,7 @@ fn output_of_a_command_that_the_log_lost_never_becomes_that_of_another() {
         command: command.clone(),
         bytes: stead_model::state::Bytes::from("typed\n"),
         eof: true,
+        offset: None,
     };
     shell.client.request(&Request::Stdin(line)).unwrap();
     let outcome = shell.end_of(&command);

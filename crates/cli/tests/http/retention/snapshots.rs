@@ -1,0 +1,153 @@
+//! Snapshots over HTTP.
+
+use super::clock::Clock;
+use super::{ON_REQUEST, ids};
+use crate::rig::{Rig, keys, wait_for};
+use serde_json::json;
+
+#[test]
+fn a_snapshot_brings_back_the_files_and_leaves_the_terminal() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("app");
+    rig.work_in(&project, "t", "mkdir src; echo one > src/a; echo home > ~/rc; ln -s src/a link; chmod 700 src/a; X=1");
+    std::fs::write(rig.place(&project).join(".memories/persistent/note"), "remember").unwrap();
+    let at = format!("/api/projects/{project}/snapshots");
+    let first = rig.post(&at, &json!({ "description": "before" })).is(201);
+    assert_eq!(
+        keys(&first),
+        ["bytes", "created_at", "description", "digest", "expires_at", "files", "id", "project_id", "tree_bytes"]
+    );
+    assert_eq!((&first["description"], &first["expires_at"]), (&json!("before"), &json!(null)));
+    let same = rig.post(&at, &json!({})).is(201);
+    assert_eq!(first["digest"], same["digest"]);
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 1, "the same files are stored once");
+    rig.exec("t", "echo two > src/a; echo new > new; rm link ~/rc; X=2; cd src");
+    std::fs::write(rig.place(&project).join(".memories/persistent/note"), "changed").unwrap();
+    let id = first["id"].as_str().unwrap();
+    let restored = rig.post(&format!("{at}/{id}/restore"), &json!({})).is(200);
+    assert_eq!(restored["id"], json!(project));
+    let answer = rig.exec("t", "pwd; echo $X; cat a; cat ../link ~/rc; ls /workspace; stat -c %a a");
+    assert_eq!(answer["stdout"], "/workspace/src\n2\none\none\nhome\nlink\nsrc\n700\n", "{answer}");
+    let note = std::fs::read_to_string(rig.place(&project).join(".memories/persistent/note")).unwrap();
+    assert_eq!(note, "remember");
+    let listed = rig.get(&at).is(200);
+    assert_eq!(listed["items"], json!([same, first]), "newest first");
+    rig.delete(&format!("{at}/{id}")).is(204);
+    rig.delete(&format!("{at}/{id}")).fails(404, "not_found");
+    // The other one still has the archive.
+    rig.post(&format!("{at}/{}/restore", same["id"].as_str().unwrap()), &json!({})).is(200);
+    rig.delete(&format!("{at}/{}", same["id"].as_str().unwrap())).is(204);
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_project_begins_with_a_snapshot_of_another() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let source = rig.project("source");
+    rig.work_in(&source, "t", "echo one > a");
+    let snapshot = rig.post(&format!("/api/projects/{source}/snapshots"), &json!({})).is(201)["id"].clone();
+    let made = rig.post("/api/projects", &json!({ "prefix": "copy", "from_snapshot": snapshot })).is(201);
+    assert_eq!(made["status"], "active");
+    let copy = made["id"].as_str().unwrap();
+    assert_eq!(rig.work_in(copy, "u", "cat a; echo two > a")["stdout"], "one\n");
+    assert_eq!(rig.exec("t", "cat a")["stdout"], "one\n", "they share nothing");
+    let both = json!({ "prefix": "x", "from_snapshot": snapshot, "config": { "repo_url": "https://h/r.git" } });
+    rig.post("/api/projects", &both).fails(400, "invalid_request");
+    let other = rig.post(&format!("/api/projects/{copy}/snapshots/{}/restore", snapshot.as_str().unwrap()), &json!({}));
+    other.fails(404, "not_found");
+    // One whose archive is damaged makes no project.
+    let archive = std::fs::read_dir(rig.data().join("snapshots")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&archive, "damaged").unwrap();
+    rig.post("/api/projects", &json!({ "prefix": "none", "from_snapshot": snapshot })).fails(503, "unavailable");
+    assert_eq!(rig.get("/api/projects?prefix=none").is(200)["items"], json!([]));
+    assert_eq!(rig.get("/api/projects?prefix=none&status=trashed").is(200)["items"], json!([]));
+    rig.post(&format!("/api/projects/{source}/snapshots/{}/restore", snapshot.as_str().unwrap()), &json!({}))
+        .fails(503, "unavailable");
+    assert_eq!(rig.exec("t", "cat a")["stdout"], "one\n");
+}
+
+#[test]
+fn a_restore_waits_for_nobody_and_ends_nothing_unless_forced() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("busy");
+    rig.work_in(&project, "t", "echo one > a");
+    let at = format!("/api/projects/{project}/snapshots");
+    let id = rig.post(&at, &json!({})).is(201)["id"].as_str().unwrap().to_owned();
+    let command = json!({ "command": "echo two > a; sleep 1000", "background": true, "id": "long" });
+    rig.post("/api/threads/t/exec", &command).is(202);
+    wait_for("the command", || {
+        (std::fs::read_to_string(rig.place(&project).join("repo/a")).ok()? == "two\n").then_some(())
+    });
+    let refused = rig.post(&format!("{at}/{id}/restore"), &json!({})).fails(409, "conflict");
+    assert!(refused["message"].as_str().unwrap().contains("`long`"), "{refused}");
+    assert_eq!(rig.get("/api/commands/long").is(200)["status"], "running");
+    rig.post(&format!("{at}/{id}/restore?force=true"), &json!({})).is(200);
+    let ended = rig.get("/api/commands/long").is(200)["status"].clone();
+    assert!(ended == "cancelled" || ended == "lost", "{ended}");
+    assert_eq!(rig.exec("t", "cat a")["stdout"], "one\n");
+}
+
+#[test]
+fn a_snapshot_goes_when_its_time_is_over() {
+    let Some(clock) = Clock::new() else { return };
+    let mut rig = clock.rig(&format!("{ON_REQUEST}snapshot_ttl_days = 10\n"));
+    let project = rig.project("ttl");
+    let at = format!("/api/projects/{project}/snapshots");
+    let usual = rig.post(&at, &json!({})).is(201)["id"].clone();
+    std::fs::write(rig.place(&project).join("repo/a"), "x").unwrap();
+    let short = rig.post(&at, &json!({ "ttl_s": 3600 })).is(201)["id"].clone();
+    assert_eq!(rig.clean()["snapshots"], json!([]));
+    clock.restart(&mut rig, "+1d");
+    let dry = rig.post("/api/projects/cleanup", &json!({ "dry_run": true })).is(200);
+    assert_eq!(dry["snapshots"], json!([short]));
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 2);
+    assert_eq!(ids(&rig.clean()["snapshots"]).len(), 1);
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 1);
+    clock.restart(&mut rig, "+11d");
+    assert_eq!(rig.clean()["snapshots"], json!([usual]));
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 0);
+}
+
+#[test]
+fn hot_memory_is_in_a_snapshot_and_comes_back_with_it_and_from_the_trash() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("hot");
+    let fs = format!("/api/projects/{project}/fs");
+    let put = |name: &str, text: &str| {
+        let answer = rig.call("PUT", &format!("{fs}/memories/hot/{name}"), &[], text.as_bytes());
+        assert!(matches!(answer.status, 201 | 204), "{answer:?}");
+    };
+    let get = |name: &str| rig.get(&format!("{fs}/memories/hot/{name}"));
+    put("a", "one");
+    let at = format!("/api/projects/{project}/snapshots");
+    let id = rig.post(&at, &json!({})).is(201)["id"].as_str().unwrap().to_owned();
+    put("a", "two");
+    put("b", "new");
+    rig.post(&format!("{at}/{id}/restore"), &json!({})).is(200);
+    assert_eq!((get("a").body, get("b").status), (b"one".to_vec(), 404));
+    put("c", "after");
+    rig.delete(&format!("/api/projects/{project}")).is(204);
+    get("a").fails(409, "conflict");
+    rig.post(&format!("/api/projects/{project}/restore"), &json!({})).is(200);
+    assert_eq!((get("a").body, get("c").body), (b"one".to_vec(), b"after".to_vec()));
+    let copy = rig.post("/api/projects", &json!({ "prefix": "copy", "from_snapshot": id })).is(201);
+    let copied = rig.get(&format!("/api/projects/{}/fs/memories/hot/a", copy["id"].as_str().unwrap()));
+    assert_eq!(copied.body, b"one");
+}
+
+#[test]
+fn a_snapshot_whose_time_is_over_is_neither_listed_nor_restored_before_it_is_swept() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("app");
+    rig.work_in(&project, "t", "echo one > a");
+    let at = format!("/api/projects/{project}/snapshots");
+    let kept = rig.post(&at, &json!({})).is(201);
+    let short = rig.post(&at, &json!({ "ttl_s": 1 })).is(201)["id"].as_str().unwrap().to_owned();
+    wait_for("its end", || (rig.get(&at).is(200)["items"] == json!([kept])).then_some(()));
+    rig.exec("t", "echo two > a");
+    rig.post(&format!("{at}/{short}/restore"), &json!({})).fails(410, "gone");
+    rig.post("/api/projects", &json!({ "prefix": "copy", "from_snapshot": short })).fails(410, "gone");
+    assert_eq!(rig.exec("t", "cat a")["stdout"], "two\n");
+    assert_eq!(rig.clean()["snapshots"], json!([short]), "then its archive goes");
+    rig.post(&format!("{at}/{short}/restore"), &json!({})).fails(404, "not_found");
+}

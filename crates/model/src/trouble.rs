@@ -1,0 +1,24 @@
+//! What can go wrong with compute, in the few ways that matter to whoever asked for it.
+
+/// Whether a call that failed can have done what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    None,
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    NotFound,
+    Conflict,
+    Denied,
+    /// A quota, a limit, a full disk.
+    Exhausted,
+    /// Worth trying again.
+    Unavailable,
+    TimedOut,
+    /// This provider can't.
+    Unsupported,
+    /// It broke its contract, or we ours.
+    Broken,
+}

@@ -1,0 +1,320 @@
+//! A sandbox: a root directory of its own over this machine's programs, and a process namespace in it. Needs root, as the
+//! clouds' own machines do.
+//!
+//! ```text
+//! ROOT/usr ROOT/etc ROOT/dev ..   this machine's, bound
+//! ROOT/home/user ROOT/tmp ..      its own: what is written there is here, for whoever serves files
+//! init                            unshare --mount --pid; everything that runs there ends with it
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Directories of this machine that are seen inside.
+const SHARED: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib64", "etc", "dev", "sys"];
+
+/// What is its own, made empty.
+const OWN: [&str; 8] = ["proc", "tmp", "home/user", "root", "var/tmp", "run", "opt", "workspace"];
+
+#[derive(Debug)]
+pub struct Machine {
+    root: Root,
+    init: Child,
+    /// The first process inside, as this machine numbers it.
+    pid: i32,
+}
+
+/// A directory that ends with the machine, or one that stays: the disk of a sandbox that is stopped and started.
+#[derive(Debug)]
+enum Root {
+    Own(tempfile::TempDir),
+    Kept(PathBuf),
+}
+
+impl Machine {
+    /// None where this machine can't: not root, or no namespaces.
+    pub fn is_possible() -> bool {
+        rustix::process::geteuid().is_root()
+            && Command::new("unshare").args(["--mount", "--pid", "--fork", "true"]).status().is_ok_and(|s| s.success())
+    }
+
+    pub fn start() -> io::Result<Self> {
+        let root = tempfile::Builder::new().prefix("testcloud-").tempdir()?;
+        let (init, pid) = boot(root.path())?;
+        Ok(Self { root: Root::Own(root), init, pid })
+    }
+
+    /// Over a directory that is there and stays there, with what an earlier machine left in it.
+    pub fn start_at(root: &Path) -> io::Result<Self> {
+        let (init, pid) = boot(root)?;
+        Ok(Self { root: Root::Kept(root.to_owned()), init, pid })
+    }
+
+    pub fn root(&self) -> &Path {
+        match &self.root {
+            Root::Own(own) => own.path(),
+            Root::Kept(path) => path,
+        }
+    }
+
+    /// A path inside as this machine has it. Links inside are followed as they would be inside.
+    pub fn outside(&self, path: &str) -> PathBuf {
+        let mut at = self.root().to_owned();
+        for part in Path::new(path).components() {
+            match part {
+                Component::Normal(name) => {
+                    at.push(name);
+                    if let Ok(target) = std::fs::read_link(&at) {
+                        at.pop();
+                        let next = if target.is_absolute() { target } else { self.inside(&at).join(target) };
+                        at = self.outside(next.to_str().unwrap_or("/"));
+                    }
+                }
+                Component::ParentDir if at != self.root() => {
+                    at.pop();
+                }
+                Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            }
+        }
+        at
+    }
+
+    fn inside(&self, outside: &Path) -> PathBuf {
+        Path::new("/").join(outside.strip_prefix(self.root()).unwrap_or(Path::new("")))
+    }
+
+    /// A program inside, not started yet: with this environment and nothing else, in its own session.
+    pub fn command(&self, program: &str, arguments: &[String], env: &BTreeMap<String, String>, cwd: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        let target = self.pid.to_string();
+        command.args(["--target", &target, "--mount", "--pid", "--root", "--wd", "--", "/usr/bin/env", "-i"]);
+        command.arg(format!("--chdir={}", if cwd.is_empty() { "/" } else { cwd }));
+        command.args(env.iter().map(|(name, value)| OsString::from(format!("{name}={value}"))));
+        command.arg(program).args(arguments);
+        command.process_group(0);
+        command
+    }
+
+    /// Whether it is still there: everything in it ends with its first process.
+    pub fn is_alive(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    }
+
+    /// Every process inside, as this machine numbers them.
+    pub fn pids(&self) -> Vec<i32> {
+        let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let ours = namespace(self.pid);
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        pids.filter(|pid| ours.is_some() && namespace(*pid) == ours).collect()
+    }
+
+    /// Stops or continues everything, as a machine that sleeps.
+    pub fn set_frozen(&self, frozen: bool) {
+        let signal = if frozen { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let send = |pid: i32| {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, signal);
+            }
+        };
+        // Twice: what was started meanwhile sleeps too.
+        for _ in 0..2 {
+            self.pids().into_iter().for_each(send);
+        }
+        // `nsenter` stops itself when what it started is stopped. It is waited for, or it would do so after it was
+        // continued, and never tell how its program ended.
+        let outside = self.outside_parents();
+        if frozen {
+            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+            let moves = |pid: &i32| state(*pid).is_some_and(|state| !matches!(state, 'T' | 'Z'));
+            while self.pids().iter().chain(&outside).any(moves) && std::time::Instant::now() < deadline {
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+        } else {
+            outside.into_iter().for_each(send);
+            self.continue_doors();
+        }
+    }
+
+    /// What waits outside for something inside: `nsenter`, each for its program.
+    fn outside_parents(&self) -> Vec<i32> {
+        let inside = self.pids();
+        let parents = inside.iter().filter_map(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<i32>().ok()
+        });
+        let starter = i32::try_from(self.init.id()).ok();
+        parents.filter(|parent| *parent > 0 && !inside.contains(parent) && Some(*parent) != starter).collect()
+    }
+
+    /// Whoever waits outside for something that was stopped inside has stopped itself (as `nsenter` does), and would never
+    /// reap it.
+    fn continue_doors(&self) {
+        let target = format!("nsenter\0--target\0{}\0", self.pid);
+        let entries = std::fs::read_dir("/proc").unwrap().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| words.starts_with(target.as_bytes())) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+            }
+        }
+    }
+
+    /// A process inside by the number that it has there.
+    pub fn host_pid(&self, inside: i32) -> Option<i32> {
+        self.pids().into_iter().find(|pid| {
+            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse::<i32>().ok()) == Some(inside)
+        })
+    }
+}
+
+/// Starts the first process over a directory: what holds it, and its number.
+fn boot(at: &Path) -> io::Result<(Child, i32)> {
+    let mut script = vec!["set -e".to_owned()];
+    for name in SHARED {
+        let (host, inside) = (Path::new("/").join(name), at.join(name));
+        match std::fs::symlink_metadata(&host) {
+            Ok(meta) if meta.is_symlink() => {
+                // There already, if it is not its first start.
+                if std::fs::symlink_metadata(&inside).is_err() {
+                    std::os::unix::fs::symlink(std::fs::read_link(&host)?, inside)?;
+                }
+            }
+            Ok(_) => {
+                std::fs::create_dir_all(&inside)?;
+                script.push(format!("mount --rbind /{name} '{}'", inside.display()));
+            }
+            Err(_) => {}
+        }
+    }
+    for name in OWN {
+        std::fs::create_dir_all(at.join(name))?;
+    }
+    for name in ["tmp", "var/tmp"] {
+        std::fs::set_permissions(at.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o1777))?;
+    }
+    script.push(format!("mount -t proc proc '{}/proc'", at.display()));
+    // It reaps, as an init does: a shell that waits for its children does so, of adopted ones too.
+    let init = "echo up; while :; do sleep 86400 & wait $!; done";
+    script.push(format!("exec chroot '{}' /bin/sh -c '{init}'", at.display()));
+    let mut init = Command::new("unshare")
+        .args([
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            &script.join("\n"),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut line = String::new();
+    let out = init.stdout.take().ok_or_else(|| io::Error::other("no output"))?;
+    io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
+    if line != "up\n" {
+        return Err(io::Error::other("the sandbox did not come up"));
+    }
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", init.id()))?;
+    let pid = children.split_whitespace().next().and_then(|pid| pid.parse().ok());
+    let pid = pid.ok_or_else(|| io::Error::other("the sandbox has no process"))?;
+    Ok((init, pid))
+}
+
+/// A process's state as the kernel tells it; none when it isn't there.
+fn state(pid: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        // `unshare` ends with its child, which it has reaped then; and that ends when all inside are reaped.
+        while let Ok(None) = self.init.try_wait() {
+            self.continue_doors();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_kept_has_what_an_earlier_machine_left() {
+        if !Machine::is_possible() {
+            println!("SKIPPED: no namespaces here");
+            return;
+        }
+        let disk = tempfile::tempdir().unwrap();
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let said = |script: &str| {
+            let machine = Machine::start_at(disk.path()).unwrap();
+            let words = ["-c".to_owned(), script.to_owned()];
+            String::from_utf8(machine.command("/bin/sh", &words, &env, "/").output().unwrap().stdout).unwrap()
+        };
+        assert_eq!(said("echo kept > /home/user/file; ls /usr/bin/env"), "/usr/bin/env\n");
+        assert_eq!(said("cat /home/user/file; ls /usr/bin/env"), "kept\n/usr/bin/env\n");
+        assert_eq!(std::fs::read_to_string(disk.path().join("home/user/file")).unwrap(), "kept\n");
+    }
+
+    #[test]
+    fn what_runs_inside_sees_its_own_files_and_ends_with_it() {
+        if !Machine::is_possible() {
+            println!("SKIPPED: no namespaces here");
+            return;
+        }
+        let machine = Machine::start().unwrap();
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("X".to_owned(), "1".to_owned())]);
+        let words = ["-c".to_owned(), "pwd; echo $X > /tmp/x; ls /home; echo $$".to_owned()];
+        let ran = machine.command("/bin/sh", &words, &env, "/home/user").output().unwrap();
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert!(said.starts_with("/home/user\nuser\n"), "{said}");
+        assert_eq!(std::fs::read_to_string(machine.outside("/tmp/x")).unwrap(), "1\n");
+        std::os::unix::fs::symlink("/etc", machine.root().join("tmp/link")).unwrap();
+        assert_eq!(machine.outside("/tmp/link/../../tmp/x"), machine.root().join("tmp/x"));
+        let pid = machine.pid;
+        drop(machine);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn what_is_frozen_stands_still_and_tells_how_it_ended_after_it() {
+        if !Machine::is_possible() {
+            println!("SKIPPED: no namespaces here");
+            return;
+        }
+        let machine = Machine::start().unwrap();
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let words = ["-c".to_owned(), "while ! test -e /tmp/stop; do echo x >> /tmp/x; done; exit 7".to_owned()];
+        let mut child = machine.command("/bin/sh", &words, &env, "").spawn().unwrap();
+        let length = || std::fs::metadata(machine.outside("/tmp/x")).map_or(0, |meta| meta.len());
+        let begin = std::time::Instant::now();
+        while length() == 0 && begin.elapsed() < std::time::Duration::from_secs(30) {
+            std::thread::yield_now();
+        }
+        for _ in 0..3 {
+            machine.set_frozen(true);
+            let before = length();
+            assert!(machine.pids().into_iter().all(|pid| state(pid) == Some('T')), "something runs");
+            assert_eq!(length(), before);
+            machine.set_frozen(false);
+        }
+        std::fs::write(machine.outside("/tmp/stop"), "").unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+}
