@@ -221,7 +221,8 @@ fn the_program_has_nothing_of_the_caller_but_its_place() {
     let ferry = Ferry::open(&["sh", "-c", "ls /proc/self/fd | wc -l; ps -o sid= -p $$; ps -o tty= -p $$; pwd"]);
     let said = String::from_utf8(ferry.take_all()).unwrap();
     let lines: Vec<_> = said.lines().map(str::trim).collect();
-    let ours = rustix::process::getsid(None).unwrap().as_raw_nonzero().to_string();
+    // 0 where our session began outside of the pid namespace that we are in.
+    let ours = stead_term::proc::stat(rustix::process::getpid().as_raw_nonzero().get()).unwrap().session.to_string();
     // Three streams and the one that `ls` reads.
     assert_eq!((lines[0], lines[2]), ("4", "?"), "{said}");
     assert_ne!(lines[1], ours);

@@ -71,6 +71,24 @@ fn grows(file: &Path, within: Duration) -> bool {
 }
 
 #[test]
+fn what_is_left_of_a_group_that_was_half_made_or_removed_is_killed_and_removed() {
+    let Some(cgroups) = cgroups(&[Need::Kill]) else { return };
+    let name = name("half");
+    for left in 0..cgroups.homes.len() {
+        let whole = cell(&cgroups, "half", Limits::default());
+        for (place, file) in whole.0.procs_files().into_iter().enumerate() {
+            if place != left {
+                fs::remove_dir(file.parent().unwrap()).unwrap();
+            }
+        }
+        let half = cgroups.find(&name).unwrap();
+        half.kill(SOON).unwrap();
+        half.remove(SOON).unwrap();
+        assert!(cgroups.find(&name).is_none(), "hierarchy {left}");
+    }
+}
+
+#[test]
 fn memory_beyond_the_limit_kills() {
     let Some(cgroups) = cgroups(&[Need::Memory]) else { return };
     let cell = cell(&cgroups, "memory", Limits { memory: Some(64 << 20), ..Limits::default() });
