@@ -3,6 +3,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::failed::{Failed, Result, While};
+use crate::gate::tally::Tally;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -57,7 +58,7 @@ pub(crate) fn install(which: Which) -> Result<String> {
 }
 
 /// Runs the tests that need them, in a network namespace that has nothing but a loopback interface where that can be had.
-pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<String> {
+pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<(String, Tally)> {
     install(which)?;
     let filter = match which {
         Which::All => "all()",
@@ -77,10 +78,11 @@ pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<String> {
     command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
     command.arg(tests.get_program()).args(tests.get_args()).current_dir(&workspace.root);
     cargo::run(&mut command)?;
-    Ok(match which {
-        Which::All => "all agents do what they should".to_owned(),
-        Which::Quick => "two agents do what they should; `cargo xtask test --agents` asks all".to_owned(),
-    })
+    let did = match which {
+        Which::All => "all agents do what they should",
+        Which::Quick => "two agents do what they should; `cargo xtask test --agents` asks all",
+    };
+    Ok((did.to_owned(), Tally::of_last_run(workspace)?))
 }
 
 /// Measures; without `--quick` as a release build, and writes down what came of it. With `--quick` only if asked to.

@@ -8,6 +8,7 @@ mod run_tests;
 mod schema;
 mod source;
 pub(crate) mod static_steward;
+pub(crate) mod tally;
 mod tools;
 
 pub(crate) use tools::{is_target_installed, provide_one};
@@ -16,6 +17,7 @@ use crate::agents;
 use crate::cargo::{self, Workspace};
 use crate::failed::{Result, While};
 use std::time::Instant;
+use tally::Tally;
 
 /// The clouds' own, which must find in our test servers all that they expect of theirs.
 const SDKS: [&str; 3] = ["e2b==2.63.0", "daytona==0.226.1", "wuying-agentbay-sdk==0.22.3"];
@@ -63,18 +65,32 @@ pub(crate) fn run(depth: Depth) -> Result {
         variables.push(("STEAD_SDKS", place));
         Ok(format!("{} judge the clouds that are tested against", SDKS.join(", ")))
     })?;
-    step("tests", || run_tests::run(&workspace, &steward, &variables, depth))?;
+    let mut tally = Tally::default();
+    step("tests", || {
+        tally = run_tests::run(&workspace, &steward, &variables, depth)?;
+        Ok(tally.to_string())
+    })?;
     drop(engines);
-    step("agents", || agents::test(&workspace, agents::Which::Quick))?;
+    step("agents", || {
+        let (did, of_agents) = agents::test(&workspace, agents::Which::Quick)?;
+        tally.add(of_agents);
+        Ok(did)
+    })?;
     step("description", || schema::check(&workspace))?;
-    println!("\nall of it holds ({:.0} s)", begun.elapsed().as_secs_f64());
+    print!("\n{}", tally.details());
+    println!("tests: {tally}");
+    println!("all of it holds ({:.0} s)", begun.elapsed().as_secs_f64());
     Ok(())
 }
 
 /// Every terminal agent.
 pub(crate) fn agents() -> Result {
     let workspace = Workspace::load()?;
-    step("agents", || agents::test(&workspace, agents::Which::All))
+    step("agents", || {
+        let (did, tally) = agents::test(&workspace, agents::Which::All)?;
+        print!("{}", tally.details());
+        Ok(format!("{did}: {tally}"))
+    })
 }
 
 /// The last step alone.

@@ -45,8 +45,14 @@ pub(super) fn provide() -> Result<String> {
         rustup.args(["target", "add", &target]);
         run(&mut rustup).or_failed(format!("the standard library for `{target}` is missing; install it"))?;
     }
+    let nextest_is_missing = find("cargo-nextest").is_none();
+    if nextest_is_missing {
+        println!("   installing cargo-nextest, which runs the tests");
+        run(Command::new("cargo").args(["install", "--locked", "cargo-nextest"]))?;
+    }
     let mut installed = missing;
     installed.extend(target_is_missing.then_some(target.as_str()));
+    installed.extend(nextest_is_missing.then_some("cargo-nextest"));
     let programs: Vec<_> = TOOLS.iter().map(|tool| tool.program).collect();
     Ok(match installed.as_slice() {
         [] => format!("found {} and the target `{target}`; installed nothing", programs.join(", ")),
