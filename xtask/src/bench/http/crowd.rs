@@ -64,6 +64,9 @@ impl Crowd {
 
 const CLIENTS: [usize; 3] = [1, 32, 200];
 
+/// Several times what the slowest takes with the most at once.
+const ROUND: Duration = Duration::from_secs(2);
+
 struct Group<'a> {
     kind: Kind,
     name: String,
@@ -83,18 +86,10 @@ impl<'a> Group<'a> {
         Ok(Self { kind, name: name.into(), members, rounds: Vec::new() })
     }
 
-    /// Of all members together, in a full round.
-    fn samples(&self) -> usize {
-        match self.kind {
-            Kind::Spawn => 300,
-            Kind::Polled => 20,
-            Kind::Health | Kind::Ours => 1000,
-        }
-    }
-
-    /// All begin together; each asks so often.
+    /// All begin together, and each asks until the time is over: what is measured is a crowd that lasts, not its coming
+    /// and going.
     fn round(&mut self, effort: Effort) -> Result {
-        let each = effort.choose(self.samples(), self.samples() / 4).div_ceil(self.members.len());
+        let length = effort.choose(ROUND, ROUND / 4);
         let gate = Barrier::new(self.members.len() + 1);
         let (samples, taken) = std::thread::scope(|scope| {
             let ask = |member: &mut Box<dyn Member + 'a>| {
@@ -102,8 +97,9 @@ impl<'a> Group<'a> {
                 let first = member.begin().and_then(|()| member.once());
                 gate.wait();
                 first?;
-                let mut samples = Vec::with_capacity(each);
-                for _ in 0..each {
+                let mut samples = Vec::new();
+                let until = Instant::now() + length;
+                while Instant::now() < until {
                     let asked = Instant::now();
                     member.once()?;
                     samples.push(asked.elapsed());
@@ -129,11 +125,15 @@ impl<'a> Group<'a> {
     fn row(self) -> Row {
         let of = |percent| median(self.rounds.iter().map(|(each, _)| percentile(each.clone(), percent)).collect());
         let samples = self.rounds.iter().map(|(samples, _)| samples.len()).sum();
-        let each = self.rounds.first().map_or(0, |(samples, _)| samples.len());
-        let taken = median(self.rounds.iter().map(|(_, taken)| *taken).collect());
-        let rate = f64::from(u32::try_from(each).unwrap_or(u32::MAX)) / taken.as_secs_f64();
+        let mut rates: Vec<f64> = self.rounds.iter().map(|(samples, taken)| rate(samples.len(), *taken)).collect();
+        rates.sort_by(f64::total_cmp);
+        let rate = rates.get(rates.len() / 2).copied().unwrap_or_default();
         Row { kind: self.kind, name: self.name.clone(), p50: of(50), p99: of(99), rate, samples }
     }
+}
+
+fn rate(answers: usize, taken: Duration) -> f64 {
+    f64::from(u32::try_from(answers).unwrap_or(u32::MAX)) / taken.as_secs_f64()
 }
 
 pub(super) fn measure(server: &Server, default: &str, scratch: &Path, effort: Effort) -> Result<Vec<Crowd>> {

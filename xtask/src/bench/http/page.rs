@@ -25,10 +25,11 @@ const METHOD: &str = "\
 ## Method
 
 - Everything is measured in one run, in interleaved rounds: within a table each row has its turn before the first has its next. p50 and p99 are the medians of the rounds'; so is the rate. Only ratios within one run mean something: the machine is shared and virtual, and client, server, stewards and shells have its CPUs together.
-- The server is the release build of `stead serve` over a fresh data directory, with its defaults. The client is a release build of a minimal HTTP/1.1 client: one connection for each thread, kept open through a round, one request at a time.
+- The server is the release build of `stead serve` over a fresh data directory, with its defaults. The client is a release build of a minimal HTTP/1.1 client: one connection for each thread, kept open through a round, one request at a time. A round lasts two seconds, in which every client asks as soon as it is answered.
 - Ours is the whole way of a command: token checked (TCP), request decoded, the command run in a long-lived bash by its steward, output and end in its journal, record on its way to the store, state acknowledged, answer read to its last byte. Each client has a stead thread, and so a sandbox, of its own.
 - `bash -c true` is started by as many threads at once and keeps nothing. `GET /healthz` is what HTTP alone costs here.
 - The polled mechanism is a minimal re-creation: two FIFOs and two labelling subshells for each command, the exit code in a file that is looked for every 50 ms, behind a server that does nothing but read a request and write an answer; a shell for each connection.
+- In a crowd the CPUs are the limit: p50 is about the number of clients divided by the rate. The polled mechanism mostly sleeps, so a few of it share a CPU for nothing; its p50 of 100 ms with 32 clients, divided by 50, would be 16,000 commands a second of two CPUs. That goal is one client's.
 - Streams: lines as a build prints them, 16 MiB of them, printed again and again by `cat` in a warm shell; the client reads to the end and checks how much it was and how it ended. The baseline is the same `cat` with a socket of the same kind as its output, read with the same buffer. Ours is on disk when it is told, as JSON in numbered events; median of three rounds, the file system synced before each.
 ";
 
