@@ -169,9 +169,14 @@ fn a_process_that_ignores_signals_can_not_win() {
         "python3 -c 'import signal,time,os; signal.signal(2, signal.SIG_IGN); signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(1000)'",
     ];
     for text in stubborn {
-        let outcome = shell.run_exec(timed(&shell, text, 400, 300));
+        let exec = Exec { grace_ms: Some(300), ..shell.exec(text) };
+        shell.submit(exec.clone());
+        // It says who it is when it has begun to ignore them.
+        wait_for(text, || (shell.command(&exec.command).stdout_bytes > 0).then_some(()));
+        cancel(&mut shell.client, &exec, FirstSignal::Interrupt);
+        let outcome = shell.end_of(&exec.command);
         let ending = outcome.info.ending.unwrap();
-        assert_eq!((ending.status, ending.shell_replaced), (Status::TimedOut, false), "{text}");
+        assert_eq!((ending.status, ending.shell_replaced), (Status::Cancelled, false), "{text}");
         let process: i32 = String::from_utf8_lossy(&outcome.stdout).trim().parse().unwrap();
         assert!(!is_alive(process), "{text}: still there");
         assert_eq!(shell.out("echo $$"), format!("{pid}\n"), "{text}");
