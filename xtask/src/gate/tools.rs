@@ -20,12 +20,13 @@ struct Tool {
     linked: Linked,
 }
 
-const TOOLS: [Tool; 10] = [
+const TOOLS: [Tool; 11] = [
     Tool { program: "bash", package: "bash", linked: Linked::Anyhow },
     Tool { program: "dash", package: "dash", linked: Linked::Anyhow },
     Tool { program: "busybox", package: "busybox-static", linked: Linked::Statically },
     Tool { program: "tmux", package: "tmux", linked: Linked::Anyhow },
     Tool { program: "ps", package: "procps", linked: Linked::Anyhow },
+    Tool { program: "curl", package: "curl", linked: Linked::Anyhow },
     Tool { program: "faketime", package: "faketime", linked: Linked::Anyhow },
     Tool { program: "git", package: "git", linked: Linked::Anyhow },
     Tool { program: "openssl", package: "openssl", linked: Linked::Anyhow },

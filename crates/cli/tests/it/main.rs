@@ -3,7 +3,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_macros,
-    reason = "helpers fail the test they are called from, as tests themselves do"
+    clippy::print_stdout,
+    reason = "helpers fail the test they are called from, as tests themselves do, and say when it can't run here"
 )]
 
 mod codes;
@@ -11,6 +12,7 @@ mod doctor;
 mod front;
 mod help;
 mod lasting;
+mod pages;
 mod protocol_examples;
 mod refused;
 mod rig;
