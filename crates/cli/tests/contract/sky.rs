@@ -44,6 +44,7 @@ fn provider(wish: Wish, kind: &'static str, cloud: Arc<dyn Cloud>, window: u64) 
         kind,
         cloud,
         can_pause: true,
+        live_pause: kind != "daytona",
         workspaces: wish.data.join("workspaces"),
         data: wish.data,
         program: StewardProgram::at(&std::env::var_os("STEAD_STATIC_STEWARD").map(PathBuf::from).unwrap_or_default()),

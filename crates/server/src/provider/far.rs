@@ -59,6 +59,8 @@ pub struct FarConfig {
     pub kind: &'static str,
     pub cloud: Arc<dyn Cloud>,
     pub can_pause: bool,
+    /// Whether what runs in a sandbox goes on after a pause.
+    pub live_pause: bool,
     pub data: PathBuf,
     pub workspaces: PathBuf,
     /// What is put into sandboxes.
@@ -206,6 +208,7 @@ impl Provider for Far {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: self.config.can_pause,
+            live_pause: self.config.can_pause && self.config.live_pause,
             metrics: true,
             steward: true,
             durable_journal: false,
