@@ -18,8 +18,12 @@ async fn a_pause_keeps_the_disk_and_ends_what_runs() {
     assert_eq!(client.look(&id).await, Ok(Condition::Paused));
     assert_eq!(test.processes(&id), 0);
     client.pause(&id).await.unwrap();
-    let refused = client.run(&id, "true", SCRIPT).await.unwrap_err();
-    assert_eq!(refused.effect, Effect::None, "{refused}");
+    // It is said to sleep, and not woken.
+    let refused = [client.run(&id, "true", SCRIPT).await.map(drop), client.metrics(&id).await.map(drop)];
+    for refused in refused.map(Result::unwrap_err) {
+        assert_eq!((refused.trouble, refused.effect), (Trouble::Conflict, Effect::None), "{refused}");
+    }
+    assert_eq!(client.look(&id).await, Ok(Condition::Paused));
     client.resume(&id).await.unwrap();
     client.resume(&id).await.unwrap();
     assert_eq!(said(&client, &id, "cat /home/user/file; pgrep -x sleep | wc -l").await, "kept\n0\n");
