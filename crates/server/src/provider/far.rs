@@ -19,16 +19,19 @@ mod mirror;
 mod porter;
 mod prepare;
 
-use super::place::Places;
+use super::machine::trouble_of;
+use super::place::{Places, remove_tree};
 use super::{
     Access, Availability, Blueprint, Capabilities, Created, Effect, Found, Handle, Lasting, Metrics, Provider,
     ProviderError, Surroundings, Tree, Trouble,
 };
 use crate::steward_program::{self, StewardProgram};
 use async_trait::async_trait;
+use mirror::Mirror;
 use porter::{Errand, Orders, Post};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -141,7 +144,7 @@ impl Far {
     }
 
     /// Whoever carries things for this instance.
-    fn porter(&self, handle: &Handle, id: &str) -> std::io::Result<Orders> {
+    fn porter(&self, handle: &Handle, id: &str) -> io::Result<Orders> {
         let mut porters = self.porters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((instance, orders)) = porters.get(&handle.lease)
             && *instance == handle.instance
@@ -174,16 +177,32 @@ impl Far {
         what: &'static str,
         errands: &[Errand],
     ) -> Result<(), ProviderError> {
-        let unavailable = |message: String| self.error(what, Trouble::Unavailable, Effect::None, message);
         for errand in errands {
             // A line that had broken unnoticed is opened anew, once.
-            let orders = self.porter(handle, id).map_err(|error| unavailable(error.to_string()))?;
+            let orders = self.porter(handle, id).map_err(self.io(what, Effect::None))?;
             if let Err(first) = orders.run(*errand).await {
-                tracing::debug!(error = first, instance = %handle.instance, "an errand is run once more");
-                orders.run(*errand).await.map_err(unavailable)?;
+                tracing::debug!(error = first.message, instance = %handle.instance, "an errand is run once more");
+                let again = orders.run(*errand).await;
+                again.map_err(|failed| self.error(what, failed.trouble, Effect::None, failed.message))?;
             }
         }
         Ok(())
+    }
+
+    fn io(&self, what: &'static str, effect: Effect) -> impl Fn(io::Error) -> ProviderError + '_ {
+        move |error| self.error(what, trouble_of(&error), effect, error.to_string())
+    }
+
+    /// Does something with this machine's files, away from the tasks that must not wait for a disk.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        effect: Effect,
+        work: impl FnOnce(&Places) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        let places = self.places.clone();
+        let done = tokio::task::spawn_blocking(move || work(&places)).await;
+        done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(self.io(what, effect))
     }
 
     /// Files, home and memories, here and there.
@@ -231,6 +250,9 @@ impl Provider for Far {
         if let Some((why, hint)) = &self.config.missing {
             return Availability::Missing { why: why.clone(), hint: Some(hint.clone()) };
         }
+        if let Err(error) = self.on_disk("use its directory", Effect::None, Places::probe).await {
+            return Availability::Missing { why: error.message, hint: None };
+        }
         if let Err(missing) = self.program().await {
             return Availability::Missing { why: missing, hint: Some(steward_program::HINT.to_owned()) };
         }
@@ -242,14 +264,19 @@ impl Provider for Far {
 
     async fn create(&self, blueprint: &Blueprint) -> Result<Created, ProviderError> {
         const WHAT: &str = "make a sandbox";
-        let denied = |message: &str| self.error(WHAT, Trouble::Denied, Effect::None, message);
         if let Some((why, hint)) = &self.config.missing {
-            return Err(denied(&format!("{why}; {hint}")));
+            return Err(self.error(WHAT, Trouble::Denied, Effect::None, format!("{why}; {hint}")));
         }
-        let program = self.program().await.map_err(|why| denied(&format!("{why}; {}", steward_program::HINT)))?;
-        let made = self.places.make(&blueprint.lease, &blueprint.workspace);
-        made.map_err(|error| self.error(WHAT, Trouble::Exhausted, Effect::None, error.to_string()))?;
+        let program = self.program().await.map_err(|why| {
+            self.error(WHAT, Trouble::Unavailable, Effect::None, format!("{why}; {}", steward_program::HINT))
+        })?;
+        let (lease, workspace) = (blueprint.lease.clone(), blueprint.workspace.clone());
+        self.on_disk(WHAT, Effect::None, move |places| places.make(&lease, &workspace)).await?;
         let _turn = self.turn(&blueprint.lease, WHAT).await?;
+        // Where there is no room for what it will say, nothing is made that would have to be paid for.
+        let (lease, instance) = (blueprint.lease.clone(), blueprint.instance.clone());
+        let begin = move |places: &Places| Mirror::open(&places.lease(&lease), &instance).map(drop);
+        self.on_disk(WHAT, Effect::None, begin).await?;
         // Two over one lease can't be: one that was taken for dead goes first.
         self.end_others(blueprint).await?;
         let Demands { image, network, memory: _, processes: _, cpu_millis: _ } = &blueprint.demands;
@@ -333,6 +360,7 @@ impl Provider for Far {
         self.send(handle, &id, WHAT, &[Errand::CatchUp]).await?;
         Ok(Access::Steward(Box::new(channel)))
     }
+
     async fn metrics(&self, handle: &Handle) -> Result<Metrics, ProviderError> {
         const WHAT: &str = "measure";
         let id = self.require(handle, WHAT).await?;
@@ -349,11 +377,9 @@ impl Provider for Far {
     }
 
     async fn last_words(&self, handle: &Handle) -> Result<Vec<PastShell>, ProviderError> {
-        let place = self.places.steward(&handle.lease);
-        let read = tokio::task::spawn_blocking(move || past::read(&place)).await;
-        let failed = |message: String| self.error("read a journal", Trouble::Unavailable, Effect::None, message);
-        let shells = read.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        Ok(merge(shells))
+        let lease = handle.lease.clone();
+        let read = move |places: &Places| past::read(&places.steward(&lease)).map_err(io::Error::other);
+        Ok(merge(self.on_disk("read a journal", Effect::None, read).await?))
     }
 
     async fn list(&self) -> Result<Vec<Found>, ProviderError> {
@@ -429,14 +455,12 @@ impl Provider for Far {
             return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "an instance uses them"));
         }
         self.dismiss(lease);
-        let (lease, workspace) =
-            (self.places.lease(lease), workspace.map(|workspace| self.places.workspace(workspace)));
-        let removed = tokio::task::spawn_blocking(move || {
-            super::place::remove_tree(&lease)?;
-            workspace.map_or(Ok(()), |workspace| super::place::remove_tree(&workspace))
-        });
-        let failed = |message: String| self.error(WHAT, Trouble::Unavailable, Effect::Unknown, message);
-        removed.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+        let (lease, workspace) = (lease.clone(), workspace.map(str::to_owned));
+        let remove = move |places: &Places| {
+            remove_tree(&places.lease(&lease))?;
+            workspace.map_or(Ok(()), |workspace| remove_tree(&places.workspace(&workspace)))
+        };
+        self.on_disk(WHAT, Effect::Unknown, remove).await
     }
 }
 
@@ -449,10 +473,8 @@ impl Far {
 
     /// One at a time makes or ends what runs over a lease.
     async fn turn(&self, lease: &LeaseId, what: &'static str) -> Result<Option<File>, ProviderError> {
-        let (places, lease) = (self.places.clone(), lease.clone());
-        let turn = tokio::task::spawn_blocking(move || places.turn(&lease)).await;
-        let failed = |message: String| self.error(what, Trouble::Unavailable, Effect::None, message);
-        turn.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+        let lease = lease.clone();
+        self.on_disk(what, Effect::None, move |places| places.turn(&lease)).await
     }
 
     async fn end(&self, handle: &Handle) -> Result<(), ProviderError> {
