@@ -450,9 +450,12 @@ impl Provider for Far {
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
         const WHAT: &str = "remove files";
-        let lives = self.list().await?.into_iter().any(|found| found.handle.lease == *lease);
-        if lives {
-            return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "an instance uses them"));
+        for found in self.list().await?.into_iter().filter(|found| found.handle.lease == *lease) {
+            if self.status(&found.handle).await? != Seen::Gone {
+                return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "an instance uses them"));
+            }
+            // Lost, and the cloud has not missed it yet: what is left of it there goes too.
+            self.destroy(&found.handle).await?;
         }
         self.dismiss(lease);
         let (lease, workspace) = (lease.clone(), workspace.map(str::to_owned));
