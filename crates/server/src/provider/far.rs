@@ -354,6 +354,9 @@ impl Provider for Far {
                 return Err(self.error(WHAT, Trouble::NotFound, Effect::None, "there is no such instance"));
             }
         }
+        // The first process of a sandbox is the cloud's: it may run on when steward and keeper have been killed.
+        let started = self.start_steward(&id).await;
+        started.map_err(|error| ProviderError { what: WHAT, effect: Effect::None, ..error })?;
         let channel = self.config.cloud.open(&id, PROGRAM, &["connect", "--dir", PLACE]).await;
         let channel = channel.map_err(self.failed(WHAT))?;
         // From now on what happens there is mirrored.
