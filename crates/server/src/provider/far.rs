@@ -12,6 +12,8 @@
 //!              WORKSPACES/W/{files,home}     the copy of its files; the truth while there is no instance
 //! ```
 
+mod end;
+mod find;
 mod here;
 mod line;
 mod manifest;
@@ -27,14 +29,14 @@ use super::{
 };
 use crate::steward_program::{self, StewardProgram};
 use async_trait::async_trait;
-use mirror::Mirror;
+use find::{reference, seen};
+use mirror::{Mirror, merge};
 use porter::{Errand, Orders, Post};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use stead_clouds::{Cloud, CloudError, Condition, Wish};
 use stead_model::enclosure::Network;
 use stead_model::ids::{InstanceId, LeaseId, ProviderName};
@@ -46,14 +48,6 @@ use stead_steward::past::{self, PastShell};
 const BASE: &str = "/var/tmp/.stead";
 const PROGRAM: &str = "/var/tmp/.stead/steward";
 const PLACE: &str = "/var/tmp/.stead/place";
-
-/// How often an instance whose files can't be brought here is not destroyed before it is destroyed without them.
-const SPARED: u32 = 3;
-
-/// How often a sandbox that is said to run is asked for a sign of life before it is taken for gone.
-const SIGNS: u32 = 3;
-const SIGN_WITHIN: Duration = Duration::from_secs(20);
-const SIGN_APART: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct FarConfig {
@@ -103,44 +97,6 @@ impl Far {
     /// A cloud's error as ours, under what we wanted.
     fn failed(&self, what: &'static str) -> impl Fn(CloudError) -> ProviderError + '_ {
         move |error| self.error(what, error.trouble, error.effect, error.to_string())
-    }
-
-    fn labels(&self, handle: Option<(&InstanceId, &LeaseId, &str)>) -> BTreeMap<String, String> {
-        let mut labels = BTreeMap::from([
-            ("stead".to_owned(), self.config.stead.clone()),
-            ("stead-provider".to_owned(), self.config.name.to_string()),
-        ]);
-        if let Some((instance, lease, workspace)) = handle {
-            labels.insert("stead-instance".to_owned(), instance.to_string());
-            labels.insert("stead-lease".to_owned(), lease.to_string());
-            labels.insert("stead-workspace".to_owned(), workspace.to_owned());
-        }
-        labels
-    }
-
-    /// What the cloud calls it; none if it has no such thing.
-    async fn id(&self, handle: &Handle, what: &'static str) -> Result<Option<String>, ProviderError> {
-        if !handle.reference.is_empty() {
-            // Of another instance of the same lease it would be the wrong one.
-            let named = handle.reference.split_once('@').filter(|(instance, _)| *instance == handle.instance.as_str());
-            return Ok(named.map(|(_, id)| id.to_owned()));
-        }
-        let mut labels = self.labels(None);
-        labels.insert("stead-instance".to_owned(), handle.instance.to_string());
-        let found = self.config.cloud.list(&labels).await.map_err(self.failed(what))?;
-        Ok(found.into_iter().find(|listed| listed.condition != Condition::Gone).map(|listed| listed.id))
-    }
-
-    async fn require(&self, handle: &Handle, what: &'static str) -> Result<String, ProviderError> {
-        let id = self.id(handle, what).await?;
-        id.ok_or_else(|| self.error(what, Trouble::NotFound, Effect::None, "there is no such instance"))
-    }
-
-    async fn look(&self, id: &str, what: &'static str) -> Result<Condition, ProviderError> {
-        match self.config.cloud.look(id).await {
-            Err(error) if error.trouble == Trouble::NotFound => Ok(Condition::Gone),
-            looked => looked.map_err(self.failed(what)),
-        }
     }
 
     /// Whoever carries things for this instance.
@@ -482,108 +438,4 @@ impl Far {
         let lease = lease.clone();
         self.on_disk(what, Effect::None, move |places| places.turn(&lease)).await
     }
-
-    async fn end(&self, handle: &Handle) -> Result<(), ProviderError> {
-        const WHAT: &str = "destroy";
-        let Some(id) = self.id(handle, WHAT).await? else { return Ok(()) };
-        if self.look(&id, WHAT).await? == Condition::Running
-            && let Err(error) = self.send(handle, &id, WHAT, &[Errand::CatchUp, Errand::Fetch]).await
-        {
-            // It may have gone; else it is spared, but not for ever: nobody could get rid of it.
-            self.dismiss(&handle.lease);
-            if self.listen_to(handle, &id).await? != Seen::Gone && self.spare(&handle.instance) {
-                return Err(error);
-            }
-            tracing::warn!(%error, instance = %handle.instance, "destroyed without what it had not yet told");
-        }
-        self.dismiss(&handle.lease);
-        self.config.cloud.destroy(&id).await.map_err(self.failed(WHAT))?;
-        self.spared.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.instance);
-        Ok(())
-    }
-
-    /// Whether a sandbox that is said to run really does: clouds have been known to say so of what was gone.
-    async fn listen_to(&self, handle: &Handle, id: &str) -> Result<Seen, ProviderError> {
-        const WHAT: &str = "look at an instance";
-        let porter = self.porters.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.lease).cloned();
-        if porter.is_some_and(|(instance, orders)| instance == handle.instance && orders.is_heard()) {
-            return Ok(Seen::Running);
-        }
-        for _ in 0..SIGNS {
-            match self.config.cloud.run(id, "true", SIGN_WITHIN).await {
-                Ok(_) => return Ok(Seen::Running),
-                Err(error) if error.trouble == Trouble::NotFound => return Ok(Seen::Gone),
-                Err(error) if error.trouble == Trouble::Conflict => return Ok(seen(self.look(id, WHAT).await?)),
-                Err(error) if error.trouble == Trouble::Unavailable => {
-                    tracing::debug!(%error, instance = %handle.instance, "no sign of life");
-                    tokio::time::sleep(SIGN_APART).await;
-                }
-                Err(_) => return Ok(Seen::Unclear),
-            }
-        }
-        // Whoever makes the next one ends this one first, and brings its files here if it can be reached after all.
-        tracing::warn!(instance = %handle.instance, "it is said to run and gives no sign of life");
-        Ok(Seen::Gone)
-    }
-
-    async fn end_others(&self, blueprint: &Blueprint) -> Result<(), ProviderError> {
-        const WHAT: &str = "make a sandbox";
-        let mut labels = self.labels(None);
-        labels.insert("stead-lease".to_owned(), blueprint.lease.to_string());
-        let there = self.config.cloud.list(&labels).await.map_err(self.failed(WHAT))?;
-        for other in there {
-            let instance = other.labels.get("stead-instance").and_then(|id| InstanceId::parse(id).ok());
-            if instance.as_ref() == Some(&blueprint.instance) || other.condition == Condition::Gone {
-                continue;
-            }
-            let Some(instance) = instance else { continue };
-            let handle = Handle {
-                lease: blueprint.lease.clone(),
-                workspace: blueprint.workspace.clone(),
-                reference: reference(&instance, &other.id),
-                instance,
-            };
-            self.end(&handle).await?;
-        }
-        Ok(())
-    }
-
-    /// Whether it may live a little longer.
-    fn spare(&self, instance: &InstanceId) -> bool {
-        let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = spared.entry(instance.clone()).or_default();
-        *times += 1;
-        *times < SPARED
-    }
-}
-
-/// What the cloud calls it, and whose it is.
-fn reference(instance: &InstanceId, id: &str) -> String {
-    format!("{instance}@{id}")
-}
-
-fn seen(condition: Condition) -> Seen {
-    match condition {
-        Condition::Running => Seen::Running,
-        Condition::Paused => Seen::Paused,
-        Condition::Gone => Seen::Gone,
-        Condition::Unclear => Seen::Unclear,
-    }
-}
-
-/// A shell that lived on several instances has left a journal of each; its state is that of the last.
-fn merge(shells: Vec<PastShell>) -> Vec<PastShell> {
-    let mut merged: Vec<PastShell> = Vec::new();
-    for shell in shells {
-        match merged.iter_mut().find(|known| known.shell == shell.shell) {
-            None => merged.push(shell),
-            Some(known) => {
-                known.commands.extend(shell.commands);
-                if shell.version >= known.version {
-                    (known.version, known.state) = (shell.version, shell.state);
-                }
-            }
-        }
-    }
-    merged
 }
