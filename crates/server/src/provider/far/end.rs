@@ -16,9 +16,12 @@ impl Far {
     pub(super) async fn end(&self, handle: &Handle) -> Result<(), ProviderError> {
         const WHAT: &str = "destroy";
         let Some(id) = self.id(handle, WHAT).await? else { return Ok(()) };
-        if self.look(&id, WHAT).await? == Condition::Running
-            && let Err(error) = self.send(handle, &id, WHAT, &[Errand::CatchUp, Errand::Fetch]).await
-        {
+        // Of one that sleeps all is here already; and of one that the cloud is not sure about all can be had, perhaps.
+        let may_answer = match self.look(&id, WHAT).await? {
+            Condition::Running | Condition::Unclear => true,
+            Condition::Paused | Condition::Gone => false,
+        };
+        if may_answer && let Err(error) = self.send(handle, &id, WHAT, &[Errand::CatchUp, Errand::Fetch]).await {
             // It may have gone; else it is spared, but not for ever: nobody could get rid of it.
             self.dismiss(&handle.lease);
             if self.listen_to(handle, &id).await? != Seen::Gone && self.spare(&handle.instance) {
