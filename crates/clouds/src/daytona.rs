@@ -159,7 +159,8 @@ impl Daytona {
             Trouble::Broken => match self.get(error.what, id).await.map(|sandbox| sandbox.stand()) {
                 Ok(Stand::Stopped | Stand::Moving) => (Trouble::Conflict, "it sleeps, or is on its way"),
                 Ok(Stand::Ending | Stand::Destroyed) => (Trouble::NotFound, "it is gone"),
-                Ok(Stand::Started | Stand::Failed) | Err(_) => return Err(error),
+                Ok(Stand::Failed) => (Trouble::NotFound, "it has failed, and nothing runs there"),
+                Ok(Stand::Started) | Err(_) => return Err(error),
             },
             Trouble::Conflict | Trouble::Denied | Trouble::Exhausted | Trouble::TimedOut | Trouble::Unsupported => {
                 return Err(error);

@@ -49,6 +49,11 @@ impl Far {
     pub(super) async fn look(&self, id: &str, what: &'static str) -> Result<Condition, ProviderError> {
         match self.config.cloud.look(id).await {
             Err(error) if error.trouble == Trouble::NotFound => Ok(Condition::Gone),
+            // It has failed, or the cloud makes no sense: the sandbox itself must know, and whoever wants to end it may.
+            Err(error) if error.trouble == Trouble::Broken => {
+                tracing::warn!(%error, sandbox = id, "a cloud does not say how a sandbox is");
+                Ok(Condition::Unclear)
+            }
             looked => looked.map_err(self.failed(what)),
         }
     }
