@@ -1,13 +1,16 @@
 //! A provider over a temporary directory, what it left on the machine, and shells on its instances.
 
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ShellId};
+use stead_model::lease::Seen;
 use stead_model::proto::{CommandInfo, Ending, Exec};
 use stead_model::state::ShellState;
 use stead_server::clock::{Names, RandomNames};
@@ -24,6 +27,8 @@ use stead_term::proc::{self, Stat};
 
 /// What a test wants of a provider's configuration.
 pub(crate) struct Wish {
+    /// The bench's own directory: whoever asks with the same one meets the same clouds.
+    pub(crate) bench: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) program: Program,
     pub(crate) limits: Limits,
@@ -76,17 +81,21 @@ pub(crate) fn containers_at(wish: Wish, socket: PathBuf, change: impl FnOnce(&mu
     if socket.exists() {
         provide_image(&socket);
     }
-    // What is put into a container is the static one; a test that wants another says so.
-    let steward = match std::env::var_os("STEAD_STATIC_STEWARD") {
-        Some(path) if wish.program.path == program().path => PathBuf::from(path),
-        _ => wish.program.path,
-    };
+    let steward = put_inside(&wish.program);
     let workspaces = wish.data.join("workspaces");
-    let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], StewardProgram::at(&steward));
+    let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], steward);
     let network = ContainerNetwork::None;
     let mut config = DockerConfig { limits: wish.limits, image: IMAGE.to_owned(), network, ..config };
     change(&mut config);
     Arc::new(Docker::new(config))
+}
+
+/// What is put into a container or a sandbox is the static one; a test that wants another says so.
+pub(crate) fn put_inside(wanted: &Program) -> StewardProgram {
+    match std::env::var_os("STEAD_STATIC_STEWARD") {
+        Some(path) if wanted.path == program().path => StewardProgram::at(Path::new(&path)),
+        _ => StewardProgram::at(&wanted.path),
+    }
 }
 
 pub(crate) const IMAGE: &str = "stead/test-host";
@@ -131,7 +140,8 @@ impl Bench {
 
     /// Over a directory in which there is something already.
     pub(crate) async fn within(dir: tempfile::TempDir, make: Make, limits: Limits) -> Option<Self> {
-        let provider = make(Wish { data: dir.path().join("data"), program: program(), limits });
+        let bench = dir.path().to_owned();
+        let provider = make(Wish { data: bench.join("data"), bench, program: program(), limits });
         match provider.availability().await {
             Availability::Works(_) => Some(Self { dir, make, provider, made: Mutex::default() }),
             Availability::Missing { why, .. } => {
@@ -147,7 +157,8 @@ impl Bench {
     }
 
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Wish)) -> Arc<dyn Provider> {
-        let mut wish = Wish { data: self.data(), program: program(), limits: Limits::default() };
+        let bench = self.path().to_owned();
+        let mut wish = Wish { data: self.data(), bench, program: program(), limits: Limits::default() };
         change(&mut wish);
         (self.make)(wish)
     }
@@ -163,6 +174,23 @@ impl Bench {
     /// Whether there are processes between commands; else each command is one call and nothing outlives it.
     pub(crate) fn lives(&self) -> bool {
         self.provider.capabilities().steward
+    }
+
+    /// Whether instances are on somebody else's machines, with a copy of what is to outlive them here.
+    pub(crate) fn is_afar(&self) -> bool {
+        self.provider.mirror(&LeaseId::made_of(RandomNames.entropy())).is_some()
+    }
+
+    /// Whether what an instance journalled is there when it is gone.
+    pub(crate) fn leaves_words(&self) -> bool {
+        self.provider.capabilities().durable_journal || self.is_afar()
+    }
+
+    /// What is seen of an instance in which nothing runs any more. Where a pause keeps the disk alone, it is what a pause
+    /// leaves.
+    pub(crate) fn ended(&self) -> Seen {
+        let can = self.provider.capabilities();
+        if can.pause && !can.live_pause { Seen::Paused } else { Seen::Gone }
     }
 
     pub(crate) fn blueprint(&self, workspace: &str) -> Blueprint {
@@ -208,10 +236,45 @@ impl Bench {
         }
     }
 
+    /// The same shell after a pause. On this machine the way to it outlasts that; to somewhere else there is another.
+    pub(crate) async fn after_pause(&self, handle: &Handle, shell: Shell) -> Shell {
+        if self.is_afar() { self.shell(handle, shell.id.as_str()).await } else { shell }
+    }
+
+    /// A shell of an instance that was, on the next one over its lease: it knows what is in the journal. Where that was
+    /// the first one's own, it is told what the first one left.
+    pub(crate) async fn heir(&self, before: &Handle, handle: &Handle, shell: &str) -> Shell {
+        if self.provider.capabilities().durable_journal {
+            return self.shell(handle, shell).await;
+        }
+        let words = self.provider.last_words(before).await.unwrap();
+        let left = words.into_iter().find(|left| left.shell.as_str() == shell).unwrap();
+        let fresh = fresh(&*self.provider, handle, shell);
+        let opening = Opening { state: left.state, version: left.version, ..fresh };
+        Shell::new(open(&*self.provider, handle, &opening).await.unwrap(), &opening)
+    }
+
+    /// Has what an instance did here, where it outlives it.
+    pub(crate) async fn bring(&self, handle: &Handle) {
+        self.provider.catch_up(handle).await.unwrap();
+        self.provider.fetch(handle).await.unwrap();
+    }
+
+    /// Has what was done to files here there.
+    pub(crate) async fn take(&self, handle: &Handle) {
+        self.provider.deliver(handle).await.unwrap();
+    }
+
     /// Takes a sandbox that is somewhere else away, behind the provider's back.
     pub(crate) fn lose(&self, handle: &Handle) {
-        let id = handle.reference.split_once('@').unwrap().1;
-        crate::sky::lose(&self.data(), id);
+        crate::sky::lose(self.path(), id_of(handle));
+    }
+
+    /// A file of an instance's workspace as it is this moment, for whoever looks from outside.
+    pub(crate) fn inside(&self, handle: &Handle, name: &str) -> PathBuf {
+        let cwd = self.provider.surroundings(&handle.workspace).cwd;
+        let there = crate::sky::outside(self.path(), handle, Path::new(OsStr::from_bytes(&cwd)));
+        there.unwrap_or_else(|| self.files(&handle.workspace)).join(name)
     }
 
     /// Where a workspace's files are on this machine.
@@ -220,7 +283,8 @@ impl Bench {
         trees.into_iter().find(|tree| tree.inside == "/workspace").unwrap().outside
     }
 
-    /// Every living process that has to do with this bench: started with a path of it, or seeing one as a mount.
+    /// Every living process that has to do with this bench: started with a path of it, seeing one as a mount, or in a
+    /// sandbox of one of its clouds.
     pub(crate) fn processes(&self) -> Vec<Stat> {
         let name = self.dir.path().file_name().unwrap().to_str().unwrap();
         let mark = name.as_bytes();
@@ -249,20 +313,35 @@ impl Bench {
             let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
             pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
         }
+        pids.extend(crate::sky::pids(self.path()));
         pids.sort_unstable();
         pids.dedup();
         pids.into_iter().filter_map(proc::stat).filter(|stat| !b"ZX".contains(&stat.state)).collect()
     }
 
+    /// Those that stay. Whoever looks in through an engine or a cloud is a process of its own for a while, which nobody in
+    /// there started, or a ferry.
+    pub(crate) fn residents(&self) -> Vec<Stat> {
+        let all = self.processes();
+        let is_first_or_free = |pid| numbers(pid).is_some_and(|numbers| matches!(numbers[..], [_] | [.., 1]));
+        let looks_in = |pid| role(pid).is_some_and(|role| ["connect", "carry", "ferry"].contains(&role.as_str()));
+        let stays = |stat: &&Stat| {
+            let parent = |of: &&Stat| all.iter().find(|other| other.pid == of.parent);
+            let above: Vec<_> = std::iter::successors(Some(*stat), parent).map(|stat| stat.pid).collect();
+            above.last().is_some_and(|top| is_first_or_free(*top)) && !above.into_iter().any(looks_in)
+        };
+        all.iter().filter(stays).copied().collect()
+    }
+
+    /// Whether everything in an instance ends with its keeper, because that is the first process of its world.
+    pub(crate) fn ends_with_its_keeper(&self) -> bool {
+        self.playing("keep").iter().any(|pid| numbers(*pid).is_some_and(|numbers| matches!(numbers[..], [_, .., 1])))
+    }
+
     /// The pids of those processes that have a role of the steward: `keep`, `run`...
     pub(crate) fn playing(&self, role: &str) -> Vec<i32> {
-        let is_it = |pid: i32| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            // `stead steward ROLE`, or the static program, which is nothing but a steward.
-            let mut words = words.split(|byte| *byte == 0).skip(1).skip_while(|word| *word == b"steward");
-            words.next() == Some(role.as_bytes()) && words.next() == Some(b"--dir")
-        };
-        self.processes().into_iter().map(|stat| stat.pid).filter(|pid| is_it(*pid)).collect()
+        let pids = self.processes().into_iter().map(|stat| stat.pid);
+        pids.filter(|pid| self::role(*pid).is_some_and(|its| its == role)).collect()
     }
 
     /// Processes, control groups, mounts and sockets that are still there.
@@ -291,7 +370,7 @@ impl Bench {
         loop {
             self.kill_all(|| self.processes().iter().map(|stat| stat.pid).collect()).await;
             // A lock that was on its way from one to another is let go of a moment later.
-            if self.provider.list().await.unwrap().is_empty() {
+            if self.provider.list().await.unwrap().iter().all(|found| found.seen == self.ended()) {
                 return;
             }
             assert!(Instant::now() < deadline, "something lives that can't be found");
@@ -316,14 +395,18 @@ impl Bench {
         for pid in &all {
             proc::signal(*pid, Signal::KILL);
         }
-        until("all processes to be dead", || all.iter().all(|pid| b"ZX".contains(&state(*pid)))).await;
+        until("all processes to be dead", || {
+            stead_testclouds::machine::release_doors();
+            all.iter().all(|pid| b"ZX".contains(&state(*pid)))
+        })
+        .await;
     }
 }
 
 impl Drop for Bench {
     /// Ends what the test left running.
     fn drop(&mut self) {
-        if crate::sky::clear(&self.data()) {
+        if crate::sky::clear(self.path()) {
             return;
         }
         let provider = Arc::clone(&self.provider);
@@ -352,6 +435,27 @@ pub(crate) fn handle(blueprint: &Blueprint, created: &Created) -> Handle {
         workspace: blueprint.workspace.clone(),
         reference: created.reference.clone(),
     }
+}
+
+/// What its cloud calls an instance.
+pub(crate) fn id_of(handle: &Handle) -> &str {
+    handle.reference.split_once('@').unwrap().1
+}
+
+/// What a process is of a steward: `keep`, `run`, `connect`...; none of anything else.
+fn role(pid: i32) -> Option<String> {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    // `stead steward ROLE`, or the static program, which is nothing but a steward.
+    let mut words = words.split(|byte| *byte == 0).skip(1).skip_while(|word| *word == b"steward");
+    let role = String::from_utf8(words.next()?.to_vec()).ok()?;
+    (role == "ferry" || words.next() == Some(b"--dir")).then_some(role)
+}
+
+/// How a process is numbered, from our world inwards.
+fn numbers(pid: i32) -> Option<Vec<i32>> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    numbers.split_whitespace().map(|number| number.parse().ok()).collect()
 }
 
 pub(crate) fn fresh(provider: &dyn Provider, handle: &Handle, shell: &str) -> Opening {
