@@ -25,7 +25,7 @@ use bytes::Bytes;
 use drive::Aim;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{Client, Method, RequestBuilder};
-use state::Sandbox;
+use state::{Sandbox, Stand};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -144,12 +144,29 @@ impl Daytona {
         self.toolboxes().remove(id);
     }
 
-    /// What a toolbox answered. One that isn't where it was may be elsewhere the next time.
-    fn heard<T>(&self, id: &str, answer: Result<T, CloudError>) -> Result<T, CloudError> {
-        if answer.as_ref().is_err_and(|error| matches!(error.trouble, Trouble::NotFound | Trouble::Unavailable)) {
-            self.forget_toolbox(id);
-        }
-        answer
+    /// What a toolbox answered. One that isn't where it was may be elsewhere the next time; and a sandbox that isn't
+    /// started has none, of which the cloud says that the call makes no sense: its state tells what that means.
+    async fn heard<T>(&self, id: &str, answer: Result<T, CloudError>) -> Result<T, CloudError> {
+        let error = match answer {
+            Ok(heard) => return Ok(heard),
+            Err(error) => error,
+        };
+        let (trouble, why) = match error.trouble {
+            Trouble::NotFound | Trouble::Unavailable => {
+                self.forget_toolbox(id);
+                return Err(error);
+            }
+            Trouble::Broken => match self.get(error.what, id).await.map(|sandbox| sandbox.stand()) {
+                Ok(Stand::Stopped | Stand::Moving) => (Trouble::Conflict, "it sleeps, or is on its way"),
+                Ok(Stand::Ending | Stand::Destroyed) => (Trouble::NotFound, "it is gone"),
+                Ok(Stand::Failed) => (Trouble::NotFound, "it has failed, and nothing runs there"),
+                Ok(Stand::Started) | Err(_) => return Err(error),
+            },
+            Trouble::Conflict | Trouble::Denied | Trouble::Exhausted | Trouble::TimedOut | Trouble::Unsupported => {
+                return Err(error);
+            }
+        };
+        Err(CloudError { trouble, message: format!("{why} ({})", error.message), ..error })
     }
 
     fn toolboxes(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
@@ -217,15 +234,15 @@ impl Cloud for Daytona {
     }
 
     async fn upload(&self, id: &str, path: &str, bytes: Bytes) -> Result<(), CloudError> {
-        self.heard(id, self.put(id, path, bytes).await)
+        self.heard(id, self.put(id, path, bytes).await).await
     }
 
     async fn run(&self, id: &str, script: &str, patience: Duration) -> Result<Ran, CloudError> {
-        self.heard(id, self.execute(id, script, patience).await)
+        self.heard(id, self.execute(id, script, patience).await).await
     }
 
     async fn open(&self, id: &str, program: &str, arguments: &[&str]) -> Result<Box<dyn Channel>, CloudError> {
-        Ok(Box::new(self.heard(id, self.speak(id, program, arguments).await)?))
+        Ok(Box::new(self.heard(id, self.speak(id, program, arguments).await).await?))
     }
 
     async fn keep_awake(&self, id: &str) -> Result<(), CloudError> {
@@ -238,6 +255,6 @@ impl Cloud for Daytona {
     }
 
     async fn metrics(&self, id: &str) -> Result<Metrics, CloudError> {
-        self.heard(id, self.measure(id).await)
+        self.heard(id, self.measure(id).await).await
     }
 }

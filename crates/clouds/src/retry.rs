@@ -1,15 +1,16 @@
 //! When a call is made again. Only calls that may be made twice are, and only for troubles that pass; each wait is random
-//! below twice the one before, and all of them together stay within a budget.
+//! below twice the one before, and attempts and waits together stay within a budget: no attempt begins after it.
 
 use crate::{CloudError, Trouble};
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// A value of the caller's, not a layer: who may be asked twice is said where the call is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     pub first_wait: Duration,
     pub longest_wait: Duration,
-    /// For all waits together.
+    /// From the first attempt to the beginning of the last.
     pub budget: Duration,
 }
 
@@ -20,8 +21,8 @@ pub const PATIENT: Policy = Policy {
 };
 
 impl Policy {
-    /// How long to wait before the attempt after `attempt` (from 0), having waited `spent`; none: give up. `chance` is in
-    /// 0..1.
+    /// How long to wait before the attempt after `attempt` (from 0), `spent` after the first began; none: give up.
+    /// `chance` is in 0..1.
     pub fn wait(&self, error: &CloudError, attempt: u32, spent: Duration, chance: f64) -> Option<Duration> {
         let passes = match error.trouble {
             Trouble::Unavailable | Trouble::TimedOut => true,
@@ -33,7 +34,10 @@ impl Policy {
             return None;
         }
         let most = self.first_wait.saturating_mul(1 << attempt.min(16)).min(self.longest_wait);
-        let wait = error.after.unwrap_or_else(|| most.mul_f64(0.5 + chance.clamp(0.0, 1.0) / 2.0));
+        let chance = chance.clamp(0.0, 1.0);
+        // Not all who were told the same moment come back in it.
+        let after = error.after.map(|after| after + self.first_wait.mul_f64(chance));
+        let wait = after.unwrap_or_else(|| most.mul_f64(0.5 + chance / 2.0));
         (spent + wait <= self.budget).then_some(wait)
     }
 
@@ -42,16 +46,15 @@ impl Policy {
     where
         F: Future<Output = Result<T, CloudError>>,
     {
-        let mut spent = Duration::ZERO;
+        let begun = Instant::now();
         for round in 0.. {
             let error = match attempt().await {
                 Err(error) => error,
                 done => return done,
             };
-            let Some(wait) = self.wait(&error, round, spent, chance()) else { return Err(error) };
+            let Some(wait) = self.wait(&error, round, begun.elapsed(), chance()) else { return Err(error) };
             tracing::debug!(%error, ?wait, "trying again");
             tokio::time::sleep(wait).await;
-            spent += wait;
         }
         unreachable!("the budget ends it")
     }
@@ -85,7 +88,9 @@ mod tests {
     #[test]
     fn the_cloud_s_own_word_counts_and_what_does_not_pass_is_not_tried_again() {
         let later = Some(Duration::from_secs(3));
-        assert_eq!(PATIENT.wait(&error(Trouble::Exhausted, later), 0, Duration::ZERO, 1.0), later);
+        assert_eq!(PATIENT.wait(&error(Trouble::Exhausted, later), 0, Duration::ZERO, 0.0), later);
+        let scattered = PATIENT.wait(&error(Trouble::Exhausted, later), 0, Duration::ZERO, 1.0);
+        assert_eq!(scattered, Some(Duration::from_millis(3200)));
         let too_late = Some(Duration::from_mins(1));
         for (trouble, after) in [
             (Trouble::Exhausted, None),
@@ -98,5 +103,22 @@ mod tests {
         ] {
             assert_eq!(PATIENT.wait(&error(trouble, after), 0, Duration::ZERO, 1.0), None, "{trouble:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_that_attempts_take_counts() {
+        let begun = Instant::now();
+        let mut attempts = 0;
+        let outcome: Result<(), _> = PATIENT
+            .call(|| {
+                attempts += 1;
+                async {
+                    tokio::time::sleep(Duration::from_secs(15)).await;
+                    Err(error(Trouble::TimedOut, None))
+                }
+            })
+            .await;
+        assert_eq!((outcome.unwrap_err().trouble, attempts), (Trouble::TimedOut, 2));
+        assert!(begun.elapsed() < PATIENT.budget + Duration::from_secs(15), "{:?}", begun.elapsed());
     }
 }

@@ -66,6 +66,9 @@ pub struct Created {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capabilities {
     pub pause: bool,
+    /// A pause keeps processes as they are. Else it keeps the disk alone: they end, and shells begin again with their
+    /// state.
+    pub live_pause: bool,
     pub metrics: bool,
     /// There is a steward inside: shells live on, commands can be followed. Else each command is one call.
     pub steward: bool,

@@ -17,6 +17,7 @@ mod tools;
 use crate::faults::Faults;
 use session::Session;
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
@@ -138,6 +139,16 @@ impl AgentBay {
         self.state.violations.lock().unwrap().clone()
     }
 
+    /// Every process of every session, as this machine numbers them.
+    pub fn pids(&self) -> Vec<i32> {
+        self.state.all().iter().filter_map(|session| session.machine()).flat_map(|machine| machine.pids()).collect()
+    }
+
+    /// Where a file of a session is on this machine.
+    pub fn outside(&self, session: &str, path: &str) -> Option<PathBuf> {
+        Some(self.state.session(session)?.machine()?.outside(path))
+    }
+
     /// The sessions there are, with their state.
     pub fn sessions(&self) -> BTreeMap<String, String> {
         let sessions = self.state.sessions.lock().unwrap();
@@ -157,7 +168,17 @@ impl Drop for AgentBay {
 
 impl State {
     fn session(&self, id: &str) -> Option<Arc<Session>> {
-        self.sessions.lock().unwrap().get(id).cloned()
+        self.all().into_iter().find(|session| session.id == id)
+    }
+
+    /// Without those whose machine has ended by itself: whoever runs the machines sees that.
+    fn all(&self) -> Vec<Arc<Session>> {
+        let all: Vec<_> = self.sessions.lock().unwrap().values().cloned().collect();
+        let (ended, there): (Vec<_>, _) = all.into_iter().partition(|session| session.has_ended());
+        for session in ended {
+            session.finish(self, "ended");
+        }
+        there
     }
 
     fn violation(&self, text: String) {

@@ -23,6 +23,7 @@ use axum::response::Response;
 use sandbox::Sandbox;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -159,6 +160,17 @@ impl Daytona {
         machine.map_or(0, |machine| machine.pids().len())
     }
 
+    /// Every process of every sandbox, as this machine numbers them.
+    pub fn pids(&self) -> Vec<i32> {
+        let machines = self.world.sandboxes().into_iter().filter_map(|sandbox| sandbox.machine());
+        machines.flat_map(|machine| machine.pids()).collect()
+    }
+
+    /// Where a file of a sandbox is on this machine, whether or not it runs.
+    pub fn outside(&self, id: &str, path: &str) -> Option<PathBuf> {
+        Some(self.world.sandbox(id)?.outside(path))
+    }
+
     /// A sandbox that somebody else made, with these labels.
     pub async fn make(&self, labels: &BTreeMap<String, String>) -> String {
         let order = serde_json::from_value(serde_json::json!({"labels": labels})).expect("an order");
@@ -189,11 +201,20 @@ impl World {
     }
 
     fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
-        self.sandboxes.lock().unwrap().iter().filter(|sandbox| sandbox.state() != "destroyed").cloned().collect()
+        self.all().into_iter().filter(|sandbox| sandbox.state() != "destroyed").collect()
     }
 
     fn sandbox(&self, id: &str) -> Option<Arc<Sandbox>> {
-        self.sandboxes.lock().unwrap().iter().find(|sandbox| sandbox.id == id || sandbox.name == id).cloned()
+        self.all().into_iter().find(|sandbox| sandbox.id == id || sandbox.name == id)
+    }
+
+    /// Each as it is now.
+    fn all(&self) -> Vec<Arc<Sandbox>> {
+        let all = self.sandboxes.lock().unwrap().clone();
+        for sandbox in &all {
+            sandbox.notice_end();
+        }
+        all
     }
 
     fn violated(&self, what: String) {

@@ -25,6 +25,7 @@ mod world;
 
 use crate::faults::Faults;
 use hyper_util::rt::TokioIo;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -96,6 +97,16 @@ impl E2b {
     /// The programs that run in a sandbox, as started through the daemon.
     pub fn programs(&self, id: &str) -> Vec<u32> {
         self.world.sandbox(id).map(|sandbox| sandbox.processes.running()).unwrap_or_default()
+    }
+
+    /// Every process of every sandbox, as this machine numbers them.
+    pub fn pids(&self) -> Vec<i32> {
+        self.world.all().iter().filter_map(|sandbox| sandbox.machine()).flat_map(|machine| machine.pids()).collect()
+    }
+
+    /// Where a file of a sandbox is on this machine.
+    pub fn outside(&self, id: &str, path: &str) -> Option<PathBuf> {
+        Some(self.world.sandbox(id)?.machine()?.outside(path))
     }
 
     /// Every sandbox that there is.

@@ -7,12 +7,15 @@
 //! init                            unshare --mount --pid; everything that runs there ends with it
 //! ```
 
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 /// Directories of this machine that are seen inside.
 const SHARED: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib64", "etc", "dev", "sys"];
@@ -20,12 +23,22 @@ const SHARED: [&str; 8] = ["usr", "bin", "sbin", "lib", "lib64", "etc", "dev", "
 /// What is its own, made empty.
 const OWN: [&str; 8] = ["proc", "tmp", "home/user", "root", "var/tmp", "run", "opt", "workspace"];
 
+/// How long what is to stand still may take to do so.
+const STILL_WITHIN: Duration = Duration::from_secs(20);
+
+/// Between two looks at processes, which tell nobody when they change.
+const LOOK: Duration = Duration::from_millis(2);
+
 #[derive(Debug)]
 pub struct Machine {
     root: Root,
-    init: Child,
+    init: Mutex<Child>,
     /// The first process inside, as this machine numbers it.
     pid: i32,
+    /// The namespace of its processes, as the kernel names it: nobody else is in it.
+    world: PathBuf,
+    /// While it sleeps, those that stood still before: they do so when it wakes.
+    stopped: Mutex<Option<Vec<i32>>>,
 }
 
 /// A directory that ends with the machine, or one that stays: the disk of a sandbox that is stopped and started.
@@ -44,47 +57,27 @@ impl Machine {
 
     pub fn start() -> io::Result<Self> {
         let root = tempfile::Builder::new().prefix("testcloud-").tempdir()?;
-        let (init, pid) = boot(root.path())?;
-        Ok(Self { root: Root::Own(root), init, pid })
+        Self::over(Root::Own(root))
     }
 
     /// Over a directory that is there and stays there, with what an earlier machine left in it.
     pub fn start_at(root: &Path) -> io::Result<Self> {
-        let (init, pid) = boot(root)?;
-        Ok(Self { root: Root::Kept(root.to_owned()), init, pid })
+        Self::over(Root::Kept(root.to_owned()))
+    }
+
+    fn over(root: Root) -> io::Result<Self> {
+        let (init, pid) = boot(root.path())?;
+        let world = namespace(pid).ok_or_else(|| io::Error::other("the sandbox ended as soon as it was up"))?;
+        Ok(Self { root, init: Mutex::new(init), pid, world, stopped: Mutex::default() })
     }
 
     pub fn root(&self) -> &Path {
-        match &self.root {
-            Root::Own(own) => own.path(),
-            Root::Kept(path) => path,
-        }
+        self.root.path()
     }
 
     /// A path inside as this machine has it. Links inside are followed as they would be inside.
     pub fn outside(&self, path: &str) -> PathBuf {
-        let mut at = self.root().to_owned();
-        for part in Path::new(path).components() {
-            match part {
-                Component::Normal(name) => {
-                    at.push(name);
-                    if let Ok(target) = std::fs::read_link(&at) {
-                        at.pop();
-                        let next = if target.is_absolute() { target } else { self.inside(&at).join(target) };
-                        at = self.outside(next.to_str().unwrap_or("/"));
-                    }
-                }
-                Component::ParentDir if at != self.root() => {
-                    at.pop();
-                }
-                Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
-            }
-        }
-        at
-    }
-
-    fn inside(&self, outside: &Path) -> PathBuf {
-        Path::new("/").join(outside.strip_prefix(self.root()).unwrap_or(Path::new("")))
+        outside(self.root(), path)
     }
 
     /// A program inside, not started yet: with this environment and nothing else, in its own session.
@@ -101,43 +94,62 @@ impl Machine {
 
     /// Whether it is still there: everything in it ends with its first process.
     pub fn is_alive(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+        state(self.pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+            && namespace(self.pid).as_ref() == Some(&self.world)
     }
 
     /// Every process inside, as this machine numbers them.
     pub fn pids(&self) -> Vec<i32> {
-        let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        let ours = namespace(self.pid);
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        pids.filter(|pid| ours.is_some() && namespace(*pid) == ours).collect()
+        pids.filter(|pid| namespace(*pid).as_ref() == Some(&self.world)).collect()
     }
 
-    /// Stops or continues everything, as a machine that sleeps.
+    /// Stops or continues everything, as a machine that sleeps. What stood still before does so after it.
     pub fn set_frozen(&self, frozen: bool) {
-        let signal = if frozen { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        let send = |pid: i32| {
-            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                let _ = rustix::process::kill_process(pid, signal);
-            }
-        };
-        // Twice: what was started meanwhile sleeps too.
-        for _ in 0..2 {
-            self.pids().into_iter().for_each(send);
-        }
-        // `nsenter` stops itself when what it started is stopped. It is waited for, or it would do so after it was
-        // continued, and never tell how its program ended.
-        let outside = self.outside_parents();
+        let mut stopped = self.stopped.lock().unwrap();
         if frozen {
-            let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-            let moves = |pid: &i32| state(*pid).is_some_and(|state| !matches!(state, 'T' | 'Z'));
-            while self.pids().iter().chain(&outside).any(moves) && std::time::Instant::now() < deadline {
-                std::thread::sleep(std::time::Duration::from_millis(2));
-            }
+            let still = || self.pids().into_iter().filter(|pid| state(*pid) == Some('T')).collect();
+            stopped.get_or_insert_with(still);
+            self.stop_all();
         } else {
-            outside.into_iter().for_each(send);
+            let before = stopped.take().unwrap_or_default();
+            self.pids().into_iter().filter(|pid| !before.contains(pid)).for_each(|pid| send(pid, Signal::CONT));
+            self.outside_parents().into_iter().for_each(|pid| send(pid, Signal::CONT));
             self.continue_doors();
+        }
+    }
+
+    /// Who was just started is seen when all others stand still: then nobody is left who could start another.
+    fn stop_all(&self) {
+        let (deadline, mut quiet) = (Instant::now() + STILL_WITHIN, 0);
+        while quiet < 2 && Instant::now() < deadline {
+            let moves = |pid: &i32| state(*pid).is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'));
+            let inside: Vec<_> = self.pids().into_iter().filter(moves).collect();
+            for pid in &inside {
+                send(*pid, Signal::STOP);
+            }
+            // `nsenter` stops itself when what it started is stopped. It is waited for, or it would do so after it was
+            // continued, and never tell how its program ended.
+            if inside.is_empty() && !self.outside_parents().iter().any(moves) {
+                quiet += 1;
+            } else {
+                quiet = 0;
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+
+    /// Ends everything in it, whoever else has it still; nothing is left when this returns.
+    pub fn end(&self) {
+        let mut init = self.init.lock().unwrap();
+        // `unshare` ends with its child, which it has reaped then; and that ends when all inside are reaped.
+        while let Ok(None) = init.try_wait() {
+            if namespace(self.pid).as_ref() == Some(&self.world) {
+                send(self.pid, Signal::KILL);
+            }
+            self.continue_doors();
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -148,7 +160,7 @@ impl Machine {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
             status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<i32>().ok()
         });
-        let starter = i32::try_from(self.init.id()).ok();
+        let starter = i32::try_from(self.init.lock().unwrap().id()).ok();
         parents.filter(|parent| *parent > 0 && !inside.contains(parent) && Some(*parent) != starter).collect()
     }
 
@@ -159,8 +171,8 @@ impl Machine {
         let entries = std::fs::read_dir("/proc").unwrap().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
             let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            if let Some(pid) = rustix::process::Pid::from_raw(pid).filter(|_| words.starts_with(target.as_bytes())) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
+            if words.starts_with(target.as_bytes()) {
+                send(pid, Signal::CONT);
             }
         }
     }
@@ -173,6 +185,29 @@ impl Machine {
             numbers.and_then(|numbers| numbers.split_whitespace().last()?.parse::<i32>().ok()) == Some(inside)
         })
     }
+}
+
+/// A path below a root, as this machine has it, whether or not a machine runs over it.
+pub fn outside(root: &Path, path: &str) -> PathBuf {
+    let mut at = root.to_owned();
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(name) => {
+                at.push(name);
+                if let Ok(target) = std::fs::read_link(&at) {
+                    at.pop();
+                    let here = Path::new("/").join(at.strip_prefix(root).unwrap_or(Path::new("")));
+                    let next = if target.is_absolute() { target } else { here.join(target) };
+                    at = outside(root, next.to_str().unwrap_or("/"));
+                }
+            }
+            Component::ParentDir if at != root => {
+                at.pop();
+            }
+            Component::ParentDir | Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+    at
 }
 
 /// Starts the first process over a directory: what holds it, and its number.
@@ -201,8 +236,9 @@ fn boot(at: &Path) -> io::Result<(Child, i32)> {
         std::fs::set_permissions(at.join(name), std::os::unix::fs::PermissionsExt::from_mode(0o1777))?;
     }
     script.push(format!("mount -t proc proc '{}/proc'", at.display()));
-    // It reaps, as an init does: a shell that waits for its children does so, of adopted ones too.
-    let init = "echo up; while :; do sleep 86400 & wait $!; done";
+    // It reaps, as an init does: a shell that waits for its children does so, of adopted ones too. The one it waits for
+    // hears nothing, for ever.
+    let init = "[ -p /run/nothing ] || mkfifo /run/nothing; echo up; while :; do cat <>/run/nothing & wait $!; done";
     script.push(format!("exec chroot '{}' /bin/sh -c '{init}'", at.display()));
     let mut init = Command::new("unshare")
         .args([
@@ -231,22 +267,55 @@ fn boot(at: &Path) -> io::Result<(Child, i32)> {
     Ok((init, pid))
 }
 
+/// Lets every `nsenter` that we started go on whose program has died. One that has stopped with it would never reap it, and
+/// a machine that is killed ends when all in it are reaped.
+pub fn release_doors() {
+    let us = i32::try_from(std::process::id()).unwrap_or_default();
+    let children = |pid: i32| -> Vec<i32> {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+        let lists = tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+    };
+    let has_stopped = |pid: &i32| {
+        let is_door = std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "nsenter\n");
+        is_door && state(*pid) == Some('T')
+    };
+    for door in children(us).into_iter().filter(has_stopped) {
+        if children(door).into_iter().all(|program| state(program) == Some('Z')) {
+            send(door, Signal::CONT);
+        }
+    }
+}
+
 /// A process's state as the kernel tells it; none when it isn't there.
 fn state(pid: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+fn send(pid: i32, signal: Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// Where the processes that a process sees are numbered.
+fn namespace(pid: i32) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}
+
+impl Root {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(own) => own.path(),
+            Self::Kept(path) => path,
+        }
+    }
+}
+
 impl Drop for Machine {
     fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-        // `unshare` ends with its child, which it has reaped then; and that ends when all inside are reaped.
-        while let Ok(None) = self.init.try_wait() {
-            self.continue_doors();
-            std::thread::sleep(std::time::Duration::from_millis(2));
-        }
+        self.end();
     }
 }
 
@@ -316,5 +385,42 @@ mod tests {
         }
         std::fs::write(machine.outside("/tmp/stop"), "").unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(7));
+    }
+
+    #[test]
+    fn what_was_stopped_before_a_sleep_is_stopped_after_it_and_all_else_goes_on() {
+        if !Machine::is_possible() {
+            println!("SKIPPED: no namespaces here");
+            return;
+        }
+        let machine = Machine::start().unwrap();
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        // One that stands still, and one that starts others all the time.
+        let script = "sleep 1000 & kill -STOP $!; echo $! > /tmp/stopped; while :; do /bin/true; echo >> /tmp/x; done";
+        let mut child = machine.command("/bin/sh", &["-c".to_owned(), script.to_owned()], &env, "").spawn().unwrap();
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let begin = Instant::now();
+            while !is_so() {
+                assert!(begin.elapsed() < Duration::from_secs(30), "waited too long for {what}");
+                std::thread::yield_now();
+            }
+        };
+        let length = || std::fs::metadata(machine.outside("/tmp/x")).map_or(0, |meta| meta.len());
+        until("it to run", &|| length() > 0);
+        let inside = std::fs::read_to_string(machine.outside("/tmp/stopped")).unwrap().trim().parse().unwrap();
+        let stopped = machine.host_pid(inside).unwrap();
+        until("the job to stop", &|| state(stopped) == Some('T'));
+        for _ in 0..10 {
+            machine.set_frozen(true);
+            machine.set_frozen(true);
+            assert!(machine.pids().into_iter().all(|pid| state(pid) == Some('T')), "something runs");
+            let before = length();
+            machine.set_frozen(false);
+            until("it to go on", &|| length() > before);
+            assert_eq!(state(stopped), Some('T'));
+        }
+        machine.end();
+        assert!(!machine.is_alive() && machine.pids().is_empty());
+        child.wait().unwrap();
     }
 }

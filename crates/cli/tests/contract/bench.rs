@@ -1,13 +1,19 @@
 //! A provider over a temporary directory, what it left on the machine, and shells on its instances.
 
+mod machine;
+
+pub(crate) use machine::{groups_named, walk};
+
 use rustix::process::Signal;
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ShellId};
+use stead_model::lease::Seen;
 use stead_model::proto::{CommandInfo, Ending, Exec};
 use stead_model::state::ShellState;
 use stead_server::clock::{Names, RandomNames};
@@ -20,10 +26,12 @@ use stead_server::runtime::{LiveRuntime, Opening, Runtime, RuntimeError, Wrapped
 use stead_server::steward::{Steward, Told};
 use stead_server::steward_program::StewardProgram;
 use stead_term::cgroup::Limits;
-use stead_term::proc::{self, Stat};
+use stead_term::proc;
 
 /// What a test wants of a provider's configuration.
 pub(crate) struct Wish {
+    /// The bench's own directory: whoever asks with the same one meets the same clouds.
+    pub(crate) bench: PathBuf,
     pub(crate) data: PathBuf,
     pub(crate) program: Program,
     pub(crate) limits: Limits,
@@ -76,17 +84,21 @@ pub(crate) fn containers_at(wish: Wish, socket: PathBuf, change: impl FnOnce(&mu
     if socket.exists() {
         provide_image(&socket);
     }
-    // What is put into a container is the static one; a test that wants another says so.
-    let steward = match std::env::var_os("STEAD_STATIC_STEWARD") {
-        Some(path) if wish.program.path == program().path => PathBuf::from(path),
-        _ => wish.program.path,
-    };
+    let steward = put_inside(&wish.program);
     let workspaces = wish.data.join("workspaces");
-    let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], StewardProgram::at(&steward));
+    let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], steward);
     let network = ContainerNetwork::None;
     let mut config = DockerConfig { limits: wish.limits, image: IMAGE.to_owned(), network, ..config };
     change(&mut config);
     Arc::new(Docker::new(config))
+}
+
+/// What is put into a container or a sandbox is the static one; a test that wants another says so.
+pub(crate) fn put_inside(wanted: &Program) -> StewardProgram {
+    match std::env::var_os("STEAD_STATIC_STEWARD") {
+        Some(path) if wanted.path == program().path => StewardProgram::at(Path::new(&path)),
+        _ => StewardProgram::at(&wanted.path),
+    }
 }
 
 pub(crate) const IMAGE: &str = "stead/test-host";
@@ -131,7 +143,8 @@ impl Bench {
 
     /// Over a directory in which there is something already.
     pub(crate) async fn within(dir: tempfile::TempDir, make: Make, limits: Limits) -> Option<Self> {
-        let provider = make(Wish { data: dir.path().join("data"), program: program(), limits });
+        let bench = dir.path().to_owned();
+        let provider = make(Wish { data: bench.join("data"), bench, program: program(), limits });
         match provider.availability().await {
             Availability::Works(_) => Some(Self { dir, make, provider, made: Mutex::default() }),
             Availability::Missing { why, .. } => {
@@ -147,7 +160,8 @@ impl Bench {
     }
 
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Wish)) -> Arc<dyn Provider> {
-        let mut wish = Wish { data: self.data(), program: program(), limits: Limits::default() };
+        let bench = self.path().to_owned();
+        let mut wish = Wish { data: self.data(), bench, program: program(), limits: Limits::default() };
         change(&mut wish);
         (self.make)(wish)
     }
@@ -163,6 +177,23 @@ impl Bench {
     /// Whether there are processes between commands; else each command is one call and nothing outlives it.
     pub(crate) fn lives(&self) -> bool {
         self.provider.capabilities().steward
+    }
+
+    /// Whether instances are on somebody else's machines, with a copy of what is to outlive them here.
+    pub(crate) fn is_afar(&self) -> bool {
+        self.provider.mirror(&LeaseId::made_of(RandomNames.entropy())).is_some()
+    }
+
+    /// Whether what an instance journalled is there when it is gone.
+    pub(crate) fn leaves_words(&self) -> bool {
+        self.provider.capabilities().durable_journal || self.is_afar()
+    }
+
+    /// What is seen of an instance in which nothing runs any more. Where a pause keeps the disk alone, it is what a pause
+    /// leaves.
+    pub(crate) fn ended(&self) -> Seen {
+        let can = self.provider.capabilities();
+        if can.pause && !can.live_pause { Seen::Paused } else { Seen::Gone }
     }
 
     pub(crate) fn blueprint(&self, workspace: &str) -> Blueprint {
@@ -208,10 +239,45 @@ impl Bench {
         }
     }
 
+    /// The same shell after a pause. On this machine the way to it outlasts that; to somewhere else there is another.
+    pub(crate) async fn after_pause(&self, handle: &Handle, shell: Shell) -> Shell {
+        if self.is_afar() { self.shell(handle, shell.id.as_str()).await } else { shell }
+    }
+
+    /// A shell of an instance that was, on the next one over its lease: it knows what is in the journal. Where that was
+    /// the first one's own, it is told what the first one left.
+    pub(crate) async fn heir(&self, before: &Handle, handle: &Handle, shell: &str) -> Shell {
+        if self.provider.capabilities().durable_journal {
+            return self.shell(handle, shell).await;
+        }
+        let words = self.provider.last_words(before).await.unwrap();
+        let left = words.into_iter().find(|left| left.shell.as_str() == shell).unwrap();
+        let fresh = fresh(&*self.provider, handle, shell);
+        let opening = Opening { state: left.state, version: left.version, ..fresh };
+        Shell::new(open(&*self.provider, handle, &opening).await.unwrap(), &opening)
+    }
+
+    /// Has what an instance did here, where it outlives it.
+    pub(crate) async fn bring(&self, handle: &Handle) {
+        self.provider.catch_up(handle).await.unwrap();
+        self.provider.fetch(handle).await.unwrap();
+    }
+
+    /// Has what was done to files here there.
+    pub(crate) async fn take(&self, handle: &Handle) {
+        self.provider.deliver(handle).await.unwrap();
+    }
+
     /// Takes a sandbox that is somewhere else away, behind the provider's back.
     pub(crate) fn lose(&self, handle: &Handle) {
-        let id = handle.reference.split_once('@').unwrap().1;
-        crate::sky::lose(&self.data(), id);
+        crate::sky::lose(self.path(), id_of(handle));
+    }
+
+    /// A file of an instance's workspace as it is this moment, for whoever looks from outside.
+    pub(crate) fn inside(&self, handle: &Handle, name: &str) -> PathBuf {
+        let cwd = self.provider.surroundings(&handle.workspace).cwd;
+        let there = crate::sky::outside(self.path(), handle, Path::new(OsStr::from_bytes(&cwd)));
+        there.unwrap_or_else(|| self.files(&handle.workspace)).join(name)
     }
 
     /// Where a workspace's files are on this machine.
@@ -219,111 +285,12 @@ impl Bench {
         let trees = self.provider.trees(workspace);
         trees.into_iter().find(|tree| tree.inside == "/workspace").unwrap().outside
     }
-
-    /// Every living process that has to do with this bench: started with a path of it, or seeing one as a mount.
-    pub(crate) fn processes(&self) -> Vec<Stat> {
-        let name = self.dir.path().file_name().unwrap().to_str().unwrap();
-        let mark = name.as_bytes();
-        let us = std::process::id().to_string();
-        let own_mounts = fs::read_link("/proc/self/ns/mnt").unwrap();
-        let has =
-            |path: String| fs::read(path).is_ok_and(|bytes| bytes.windows(mark.len()).any(|window| window == mark));
-        // What is mounted from here, not what is mounted here: that is in every world that is being made meanwhile.
-        let sees = |pid: &String| {
-            let text = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-            text.lines().any(|line| line.split(' ').nth(3).is_some_and(|root| root.contains(name)))
-        };
-        let ours = |pid: &String| {
-            *pid != us
-                && (has(format!("/proc/{pid}/cmdline"))
-                    || has(format!("/proc/{pid}/environ"))
-                    || (fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|mounts| mounts != own_mounts)
-                        && sees(pid)))
-        };
-        let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        let pids = pids.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).filter(ours);
-        let mut pids: Vec<i32> = pids.filter_map(|pid| pid.parse().ok()).collect();
-        // Who is just becoming another program shows nothing, but is where it was.
-        let leases: Vec<_> = self.made.lock().unwrap().iter().map(|handle| handle.lease.to_string()).collect();
-        for group in groups_named(&leases) {
-            let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-            pids.extend(text.lines().filter_map(|line| line.parse::<i32>().ok()));
-        }
-        pids.sort_unstable();
-        pids.dedup();
-        pids.into_iter().filter_map(proc::stat).filter(|stat| !b"ZX".contains(&stat.state)).collect()
-    }
-
-    /// The pids of those processes that have a role of the steward: `keep`, `run`...
-    pub(crate) fn playing(&self, role: &str) -> Vec<i32> {
-        let is_it = |pid: i32| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            // `stead steward ROLE`, or the static program, which is nothing but a steward.
-            let mut words = words.split(|byte| *byte == 0).skip(1).skip_while(|word| *word == b"steward");
-            words.next() == Some(role.as_bytes()) && words.next() == Some(b"--dir")
-        };
-        self.processes().into_iter().map(|stat| stat.pid).filter(|pid| is_it(*pid)).collect()
-    }
-
-    /// Processes, control groups, mounts and sockets that are still there.
-    pub(crate) fn leftovers(&self, lease: &LeaseId) -> Vec<String> {
-        let mark = self.dir.path().file_name().unwrap().to_str().unwrap();
-        let processes = self.processes().into_iter().map(|stat| {
-            let words = fs::read(format!("/proc/{}/cmdline", stat.pid)).unwrap_or_default();
-            format!("process {} {}", stat.pid, words.escape_ascii())
-        });
-        let groups = groups_named(&[lease.to_string()]).into_iter().map(|path| format!("group {}", path.display()));
-        let mentions = |path: &str| {
-            let text = fs::read_to_string(path).unwrap();
-            text.lines().filter(|line| line.contains(mark)).map(|line| format!("{path}: {line}")).collect::<Vec<_>>()
-        };
-        let sockets = walk(self.dir.path(), &|kind| kind.is_socket());
-        let sockets = sockets.into_iter().map(|path| format!("socket {}", path.display()));
-        let mut found: Vec<_> = processes.chain(groups).chain(sockets).collect();
-        found.extend(mentions("/proc/self/mountinfo"));
-        found.extend(mentions("/proc/net/unix"));
-        found
-    }
-
-    /// SIGKILL for everything, by somebody who isn't us.
-    pub(crate) async fn massacre(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            self.kill_all(|| self.processes().iter().map(|stat| stat.pid).collect()).await;
-            // A lock that was on its way from one to another is let go of a moment later.
-            if self.provider.list().await.unwrap().is_empty() {
-                return;
-            }
-            assert!(Instant::now() < deadline, "something lives that can't be found");
-        }
-    }
-
-    /// Kills processes that start each other again: none is killed before all are stopped.
-    pub(crate) async fn kill_all(&self, who: impl Fn() -> Vec<i32>) {
-        let mut all = Vec::new();
-        let state = |pid: i32| proc::stat(pid).map_or(b'X', |stat| stat.state);
-        until("all processes to be stopped", || {
-            let before = all.len();
-            all.extend(who());
-            all.sort_unstable();
-            all.dedup();
-            for pid in &all {
-                proc::signal(*pid, Signal::STOP);
-            }
-            all.len() == before && all.iter().all(|pid| b"TZX".contains(&state(*pid)))
-        })
-        .await;
-        for pid in &all {
-            proc::signal(*pid, Signal::KILL);
-        }
-        until("all processes to be dead", || all.iter().all(|pid| b"ZX".contains(&state(*pid)))).await;
-    }
 }
 
 impl Drop for Bench {
     /// Ends what the test left running.
     fn drop(&mut self) {
-        if crate::sky::clear(&self.data()) {
+        if crate::sky::clear(self.path()) {
             return;
         }
         let provider = Arc::clone(&self.provider);
@@ -352,6 +319,11 @@ pub(crate) fn handle(blueprint: &Blueprint, created: &Created) -> Handle {
         workspace: blueprint.workspace.clone(),
         reference: created.reference.clone(),
     }
+}
+
+/// What its cloud calls an instance.
+pub(crate) fn id_of(handle: &Handle) -> &str {
+    handle.reference.split_once('@').unwrap().1
 }
 
 pub(crate) fn fresh(provider: &dyn Provider, handle: &Handle, shell: &str) -> Opening {
@@ -475,23 +447,4 @@ pub(crate) async fn grows(file: &Path, within: Duration) -> bool {
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     false
-}
-
-pub(crate) fn groups_named(names: &[String]) -> Vec<PathBuf> {
-    let is_it = |path: &PathBuf| path.file_name().is_some_and(|last| names.iter().any(|name| last == name.as_str()));
-    walk(Path::new("/sys/fs/cgroup"), &|kind| kind.is_dir()).into_iter().filter(is_it).collect()
-}
-
-pub(crate) fn walk(top: &Path, is_it: &dyn Fn(&fs::FileType) -> bool) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(top).into_iter().flatten().flatten() {
-        let Ok(kind) = entry.file_type() else { continue };
-        if is_it(&kind) {
-            found.push(entry.path());
-        }
-        if kind.is_dir() {
-            found.extend(walk(&entry.path(), is_it));
-        }
-    }
-    found
 }

@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,6 +22,8 @@ struct Sandbox {
     labels: BTreeMap<String, String>,
     machine: Machine,
     paused: Mutex<bool>,
+    /// Whether the cloud says that it doesn't know how it is.
+    is_blurred: Mutex<bool>,
 }
 
 fn env() -> BTreeMap<String, String> {
@@ -43,7 +46,22 @@ impl PlainCloud {
 
     /// Takes a sandbox away, as a cloud that has lost it.
     pub(crate) fn lose(&self, id: &str) {
-        self.sandboxes.lock().unwrap().remove(id);
+        let lost = self.sandboxes.lock().unwrap().remove(id);
+        // Whoever is in the middle of a call to it has one in which nothing runs.
+        lost.inspect(|sandbox| sandbox.machine.end());
+    }
+
+    /// From now on the cloud doesn't know how a sandbox is, which works all the same.
+    pub(crate) fn blur(&self, id: &str) {
+        *self.sandboxes.lock().unwrap()[id].is_blurred.lock().unwrap() = true;
+    }
+
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        self.sandboxes.lock().unwrap().values().flat_map(|sandbox| sandbox.machine.pids()).collect()
+    }
+
+    pub(crate) fn outside(&self, id: &str, path: &str) -> Option<PathBuf> {
+        Some(self.sandboxes.lock().unwrap().get(id)?.machine.outside(path))
     }
 }
 
@@ -66,13 +84,17 @@ impl Cloud for PlainCloud {
             CloudError::new("make a sandbox", Trouble::Unavailable, Effect::None, error.to_string())
         })?;
         let id = machine.root().file_name().unwrap().to_str().unwrap().to_owned();
-        let sandbox = Sandbox { labels: wish.labels.clone(), machine, paused: Mutex::new(false) };
+        let sandbox =
+            Sandbox { labels: wish.labels.clone(), machine, paused: Mutex::default(), is_blurred: Mutex::default() };
         sandboxes.insert(id.clone(), Arc::new(sandbox));
         Ok(id)
     }
 
     async fn look(&self, id: &str) -> Result<Condition, CloudError> {
         let Ok(sandbox) = self.find("look", id) else { return Ok(Condition::Gone) };
+        if *sandbox.is_blurred.lock().unwrap() {
+            return Ok(Condition::Unclear);
+        }
         let paused = *sandbox.paused.lock().unwrap();
         Ok(if paused { Condition::Paused } else { Condition::Running })
     }
@@ -112,8 +134,11 @@ impl Cloud for PlainCloud {
         let sandbox = self.awake("upload", id)?;
         let at = sandbox.machine.outside(path);
         std::fs::create_dir_all(at.parent().unwrap()).unwrap();
-        std::fs::write(&at, bytes).unwrap();
-        std::fs::set_permissions(&at, std::fs::Permissions::from_mode(0o644)).unwrap();
+        // Beside it first: a program that runs can't be written to.
+        let beside = at.with_extension("new");
+        std::fs::write(&beside, bytes).unwrap();
+        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::fs::rename(&beside, &at).unwrap();
         Ok(())
     }
 

@@ -1,4 +1,5 @@
-//! One suite for all runtimes: a shell that lives, and one that is made anew for each command and doesn't let on.
+//! One suite for all runtimes: a shell that lives, here or in a cloud behind whatever lies between, and one that is made
+//! anew for each command and doesn't let on.
 
 mod ends;
 mod isolation;
@@ -7,6 +8,7 @@ mod queue;
 mod state;
 
 use crate::bench::{Bench, Make, Shell, fresh, open};
+use std::path::PathBuf;
 use stead_model::proto::FaultCode;
 use stead_model::state::ShellState;
 use stead_server::provider::Handle;
@@ -28,7 +30,9 @@ impl Ground {
 
     pub(crate) fn opening(&self, shell: &str) -> Opening {
         let mut opening = fresh(&*self.bench.provider, &self.handle, shell);
-        opening.surroundings.scratch = self.bench.path().join("scratch").display().to_string();
+        if !self.bench.provider.capabilities().isolated {
+            opening.surroundings.scratch = self.bench.path().join("scratch").display().to_string();
+        }
         opening
     }
 
@@ -44,9 +48,14 @@ impl Ground {
         self.open(&Opening { state: state.clone(), version, ..self.opening(shell) }).await
     }
 
-    /// The workspace, as the shell and this machine know it.
-    pub(crate) fn files(&self) -> std::path::PathBuf {
-        self.bench.files("ground")
+    /// The workspace as the shell knows it.
+    pub(crate) fn cwd(&self) -> String {
+        String::from_utf8(self.bench.provider.surroundings("ground").cwd).unwrap()
+    }
+
+    /// A file of the workspace, for whoever looks from outside.
+    pub(crate) fn outside(&self, name: &str) -> PathBuf {
+        self.bench.inside(&self.handle, name)
     }
 
     /// Whether the shell is a process that lives between commands.
@@ -150,4 +159,7 @@ macro_rules! suite {
 suite! {
     live: crate::bench::local;
     wrapped: crate::bench::fake;
+    daytona: crate::sky::daytona;
+    e2b: crate::sky::e2b;
+    agentbay: crate::sky::agentbay;
 }

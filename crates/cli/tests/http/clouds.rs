@@ -144,6 +144,67 @@ fn a_lost_sandbox_leaves_output_state_and_files_for_the_next() {
 }
 
 #[test]
+fn a_sandbox_in_which_the_steward_or_everything_was_killed_goes_on_with_the_next_command() {
+    let Some(sky) = Sky::open() else { return };
+    for cloud in CLOUDS {
+        let pids = || match cloud {
+            "e2b" => sky.e2b.pids(),
+            "daytona" => sky.daytona.pids(),
+            _ => sky.agentbay.pids(),
+        };
+        let is_steward = |pid: &i32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.starts_with(b"/var/tmp/.stead/steward\0")
+        };
+        sky.thread(cloud, cloud);
+        sky.out(cloud, "cd /usr; export A=1; echo w > /workspace/w");
+        assert_eq!(sky.rig.get(&format!("/api/threads/{cloud}/files?path=w")).body, b"w\n");
+        let id = sky.sandbox(cloud);
+        // All at once: they start each other again.
+        kill(&pids().into_iter().filter(is_steward).collect::<Vec<_>>());
+        assert_eq!(sky.out(cloud, "pwd; echo $A; cat /workspace/w"), "/usr\n1\nw\n", "{cloud}");
+        assert_eq!(sky.sandbox(cloud), id, "{cloud}: it is the same sandbox");
+        kill(&pids());
+        assert_eq!(sky.out(cloud, "pwd; echo $A; cat /workspace/w"), "/usr\n1\nw\n", "{cloud}");
+    }
+}
+
+#[test]
+fn a_sandbox_that_its_cloud_says_has_failed_is_followed_by_another() {
+    let Some(sky) = Sky::open() else { return };
+    sky.thread("failed", "daytona");
+    sky.out("failed", "cd /usr; export A=1; echo w > /workspace/w");
+    assert_eq!(sky.rig.get("/api/threads/failed/files?path=w").body, b"w\n");
+    let id = sky.sandbox("failed");
+    sky.daytona.fail(&id, "its disk broke");
+    assert_eq!(sky.out("failed", "pwd; echo $A; cat /workspace/w"), "/usr\n1\nw\n");
+    assert_ne!(sky.sandbox("failed"), id);
+    assert_eq!(sky.daytona.ids(), [sky.sandbox("failed")], "what failed is not left there");
+}
+
+/// Kills all of these, and returns when they are dead.
+fn kill(pids: &[i32]) {
+    let send = |signal: rustix::process::Signal| {
+        for pid in pids.iter().filter_map(|pid| rustix::process::Pid::from_raw(*pid)) {
+            let _ = rustix::process::kill_process(pid, signal);
+        }
+    };
+    let all_are = |states: &[char]| {
+        pids.iter().all(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(states))
+        })
+    };
+    send(rustix::process::Signal::STOP);
+    wait_for("end of their moves", || all_are(&['T', 'Z', 'X']).then_some(()));
+    send(rustix::process::Signal::KILL);
+    wait_for("end of them all", || {
+        stead_testclouds::machine::release_doors();
+        all_are(&['Z', 'X']).then_some(())
+    });
+}
+
+#[test]
 fn a_command_on_a_cloud_outlives_the_server() {
     let Some(mut sky) = Sky::open() else { return };
     for cloud in CLOUDS {

@@ -173,7 +173,7 @@ fn providers_say_what_they_are_and_whether_they_work() {
     for provider in items {
         let fields = ["available", "capabilities", "default", "hint", "kind", "name", "notes", "reason"];
         assert_eq!(keys(provider), fields);
-        let capabilities = ["durable_journal", "isolated", "metrics", "pause", "steward"];
+        let capabilities = ["durable_journal", "isolated", "live_pause", "metrics", "pause", "steward"];
         assert_eq!(keys(&provider["capabilities"]), capabilities);
         assert_eq!(provider["available"].as_bool().unwrap(), provider["reason"].is_null(), "{provider}");
     }

@@ -13,16 +13,20 @@ async fn a_pause_keeps_the_disk_and_ends_what_runs() {
     let id = client.create(&wish("a")).await.unwrap();
     assert_eq!(client.look(&id).await, Ok(Condition::Running));
     said(&client, &id, "echo kept > /home/user/file; sleep 1000 > /dev/null 2>&1 &").await;
-    assert_eq!(said(&client, &id, "pgrep -x sleep | wc -l").await, "2\n", "its own, and that of its init");
+    assert_eq!(said(&client, &id, "pgrep -x sleep | wc -l").await, "1\n");
     client.pause(&id).await.unwrap();
     assert_eq!(client.look(&id).await, Ok(Condition::Paused));
     assert_eq!(test.processes(&id), 0);
     client.pause(&id).await.unwrap();
-    let refused = client.run(&id, "true", SCRIPT).await.unwrap_err();
-    assert_eq!(refused.effect, Effect::None, "{refused}");
+    // It is said to sleep, and not woken.
+    let refused = [client.run(&id, "true", SCRIPT).await.map(drop), client.metrics(&id).await.map(drop)];
+    for refused in refused.map(Result::unwrap_err) {
+        assert_eq!((refused.trouble, refused.effect), (Trouble::Conflict, Effect::None), "{refused}");
+    }
+    assert_eq!(client.look(&id).await, Ok(Condition::Paused));
     client.resume(&id).await.unwrap();
     client.resume(&id).await.unwrap();
-    assert_eq!(said(&client, &id, "cat /home/user/file; pgrep -x sleep | wc -l").await, "kept\n1\n");
+    assert_eq!(said(&client, &id, "cat /home/user/file; pgrep -x sleep | wc -l").await, "kept\n0\n");
     client.pause(&id).await.unwrap();
     test.archive(&id).await;
     assert_eq!(client.look(&id).await, Ok(Condition::Paused));
@@ -170,7 +174,7 @@ async fn a_script_s_exit_and_output_are_its_own() {
     assert_eq!((ran.exit_code, String::from_utf8(ran.output).unwrap()), (7, "it's\nno\n/tmp\n".to_owned()));
     let late = client.run(&id, "echo $$ > /tmp/pid; sleep 1000", Duration::from_millis(200)).await.unwrap_err();
     assert_eq!((late.trouble, late.effect), (Trouble::TimedOut, Effect::Unknown), "{late}");
-    until("it is killed", async || said(&client, &id, "pgrep -x sleep | wc -l").await == "1\n").await;
+    until("it is killed", async || said(&client, &id, "pgrep -x sleep | wc -l").await == "0\n").await;
     let killed = client.run(&id, "kill -9 $$", SCRIPT).await;
     assert!(killed.as_ref().map_or(true, |ran| ran.exit_code == 137), "{killed:?}");
     nothing_was_violated(&test);

@@ -73,6 +73,7 @@ impl WrittenProvider {
             kind,
             cloud,
             can_pause: self.can_pause.unwrap_or(kind != "agentbay"),
+            live_pause: kind != "daytona",
             data: ground.data.join("providers").join(name.as_str()),
             workspaces: ground.data.join("workspaces"),
             name,

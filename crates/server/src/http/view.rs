@@ -317,6 +317,8 @@ impl From<LeaseEvent> for EventView {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct CapabilitiesView {
     pub(crate) pause: bool,
+    /// A pause keeps processes as they are; else the disk alone, and shells begin again with their state.
+    pub(crate) live_pause: bool,
     pub(crate) metrics: bool,
     /// Shells live on and commands can be followed; else each command is one call.
     pub(crate) steward: bool,
@@ -347,7 +349,7 @@ impl From<ProviderView> for ProviderShown {
             Availability::Works(notes) => (true, None, None, notes),
             Availability::Missing { why, hint } => (false, Some(why), hint, Vec::new()),
         };
-        let Capabilities { pause, metrics, steward, durable_journal, isolated } = view.capabilities;
+        let Capabilities { pause, live_pause, metrics, steward, durable_journal, isolated } = view.capabilities;
         Self {
             name: view.name.to_string(),
             kind: view.kind,
@@ -356,7 +358,7 @@ impl From<ProviderView> for ProviderShown {
             hint,
             notes,
             default: view.is_default,
-            capabilities: CapabilitiesView { pause, metrics, steward, durable_journal, isolated },
+            capabilities: CapabilitiesView { pause, live_pause, metrics, steward, durable_journal, isolated },
         }
     }
 }

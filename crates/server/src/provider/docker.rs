@@ -153,7 +153,14 @@ impl Provider for Docker {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { pause: true, metrics: true, steward: true, durable_journal: true, isolated: true }
+        Capabilities {
+            pause: true,
+            live_pause: true,
+            metrics: true,
+            steward: true,
+            durable_journal: true,
+            isolated: true,
+        }
     }
 
     fn refuses(&self, demands: &Demands) -> Option<&'static str> {

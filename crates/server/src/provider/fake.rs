@@ -126,13 +126,19 @@ impl Fake {
     pub fn new(name: ProviderName, shells: Shells) -> Self {
         // Toy shells live in the instance, as those of a steward do.
         let steward = matches!(shells, Shells::Toy);
-        let capabilities =
-            Capabilities { pause: true, metrics: true, steward, durable_journal: false, isolated: false };
+        let capabilities = Capabilities {
+            pause: true,
+            live_pause: true,
+            metrics: true,
+            steward,
+            durable_journal: false,
+            isolated: false,
+        };
         Self { name, shells, capabilities, pace: Pace::default(), world: Arc::default() }
     }
 
     pub fn without_pause(mut self) -> Self {
-        self.capabilities.pause = false;
+        (self.capabilities.pause, self.capabilities.live_pause) = (false, false);
         self
     }
 

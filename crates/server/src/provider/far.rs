@@ -12,6 +12,8 @@
 //!              WORKSPACES/W/{files,home}     the copy of its files; the truth while there is no instance
 //! ```
 
+mod end;
+mod find;
 mod here;
 mod line;
 mod manifest;
@@ -19,19 +21,22 @@ mod mirror;
 mod porter;
 mod prepare;
 
-use super::place::Places;
+use super::machine::trouble_of;
+use super::place::{Places, remove_tree};
 use super::{
     Access, Availability, Blueprint, Capabilities, Created, Effect, Found, Handle, Lasting, Metrics, Provider,
     ProviderError, Surroundings, Tree, Trouble,
 };
 use crate::steward_program::{self, StewardProgram};
 use async_trait::async_trait;
+use find::{reference, seen};
+use mirror::{Mirror, merge};
 use porter::{Errand, Orders, Post};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use stead_clouds::{Cloud, CloudError, Condition, Wish};
 use stead_model::enclosure::Network;
 use stead_model::ids::{InstanceId, LeaseId, ProviderName};
@@ -44,14 +49,6 @@ const BASE: &str = "/var/tmp/.stead";
 const PROGRAM: &str = "/var/tmp/.stead/steward";
 const PLACE: &str = "/var/tmp/.stead/place";
 
-/// How often an instance whose files can't be brought here is not destroyed before it is destroyed without them.
-const SPARED: u32 = 3;
-
-/// How often a sandbox that is said to run is asked for a sign of life before it is taken for gone.
-const SIGNS: u32 = 3;
-const SIGN_WITHIN: Duration = Duration::from_secs(20);
-const SIGN_APART: Duration = Duration::from_secs(1);
-
 #[derive(Debug)]
 pub struct FarConfig {
     pub name: ProviderName,
@@ -59,6 +56,8 @@ pub struct FarConfig {
     pub kind: &'static str,
     pub cloud: Arc<dyn Cloud>,
     pub can_pause: bool,
+    /// Whether what runs in a sandbox goes on after a pause.
+    pub live_pause: bool,
     pub data: PathBuf,
     pub workspaces: PathBuf,
     /// What is put into sandboxes.
@@ -100,46 +99,8 @@ impl Far {
         move |error| self.error(what, error.trouble, error.effect, error.to_string())
     }
 
-    fn labels(&self, handle: Option<(&InstanceId, &LeaseId, &str)>) -> BTreeMap<String, String> {
-        let mut labels = BTreeMap::from([
-            ("stead".to_owned(), self.config.stead.clone()),
-            ("stead-provider".to_owned(), self.config.name.to_string()),
-        ]);
-        if let Some((instance, lease, workspace)) = handle {
-            labels.insert("stead-instance".to_owned(), instance.to_string());
-            labels.insert("stead-lease".to_owned(), lease.to_string());
-            labels.insert("stead-workspace".to_owned(), workspace.to_owned());
-        }
-        labels
-    }
-
-    /// What the cloud calls it; none if it has no such thing.
-    async fn id(&self, handle: &Handle, what: &'static str) -> Result<Option<String>, ProviderError> {
-        if !handle.reference.is_empty() {
-            // Of another instance of the same lease it would be the wrong one.
-            let named = handle.reference.split_once('@').filter(|(instance, _)| *instance == handle.instance.as_str());
-            return Ok(named.map(|(_, id)| id.to_owned()));
-        }
-        let mut labels = self.labels(None);
-        labels.insert("stead-instance".to_owned(), handle.instance.to_string());
-        let found = self.config.cloud.list(&labels).await.map_err(self.failed(what))?;
-        Ok(found.into_iter().find(|listed| listed.condition != Condition::Gone).map(|listed| listed.id))
-    }
-
-    async fn require(&self, handle: &Handle, what: &'static str) -> Result<String, ProviderError> {
-        let id = self.id(handle, what).await?;
-        id.ok_or_else(|| self.error(what, Trouble::NotFound, Effect::None, "there is no such instance"))
-    }
-
-    async fn look(&self, id: &str, what: &'static str) -> Result<Condition, ProviderError> {
-        match self.config.cloud.look(id).await {
-            Err(error) if error.trouble == Trouble::NotFound => Ok(Condition::Gone),
-            looked => looked.map_err(self.failed(what)),
-        }
-    }
-
     /// Whoever carries things for this instance.
-    fn porter(&self, handle: &Handle, id: &str) -> std::io::Result<Orders> {
+    fn porter(&self, handle: &Handle, id: &str) -> io::Result<Orders> {
         let mut porters = self.porters.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((instance, orders)) = porters.get(&handle.lease)
             && *instance == handle.instance
@@ -172,16 +133,32 @@ impl Far {
         what: &'static str,
         errands: &[Errand],
     ) -> Result<(), ProviderError> {
-        let unavailable = |message: String| self.error(what, Trouble::Unavailable, Effect::None, message);
         for errand in errands {
             // A line that had broken unnoticed is opened anew, once.
-            let orders = self.porter(handle, id).map_err(|error| unavailable(error.to_string()))?;
+            let orders = self.porter(handle, id).map_err(self.io(what, Effect::None))?;
             if let Err(first) = orders.run(*errand).await {
-                tracing::debug!(error = first, instance = %handle.instance, "an errand is run once more");
-                orders.run(*errand).await.map_err(unavailable)?;
+                tracing::debug!(error = first.message, instance = %handle.instance, "an errand is run once more");
+                let again = orders.run(*errand).await;
+                again.map_err(|failed| self.error(what, failed.trouble, Effect::None, failed.message))?;
             }
         }
         Ok(())
+    }
+
+    fn io(&self, what: &'static str, effect: Effect) -> impl Fn(io::Error) -> ProviderError + '_ {
+        move |error| self.error(what, trouble_of(&error), effect, error.to_string())
+    }
+
+    /// Does something with this machine's files, away from the tasks that must not wait for a disk.
+    async fn on_disk<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        effect: Effect,
+        work: impl FnOnce(&Places) -> io::Result<T> + Send + 'static,
+    ) -> Result<T, ProviderError> {
+        let places = self.places.clone();
+        let done = tokio::task::spawn_blocking(move || work(&places)).await;
+        done.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(self.io(what, effect))
     }
 
     /// Files, home and memories, here and there.
@@ -206,6 +183,7 @@ impl Provider for Far {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: self.config.can_pause,
+            live_pause: self.config.can_pause && self.config.live_pause,
             metrics: true,
             steward: true,
             durable_journal: false,
@@ -228,6 +206,9 @@ impl Provider for Far {
         if let Some((why, hint)) = &self.config.missing {
             return Availability::Missing { why: why.clone(), hint: Some(hint.clone()) };
         }
+        if let Err(error) = self.on_disk("use its directory", Effect::None, Places::probe).await {
+            return Availability::Missing { why: error.message, hint: None };
+        }
         if let Err(missing) = self.program().await {
             return Availability::Missing { why: missing, hint: Some(steward_program::HINT.to_owned()) };
         }
@@ -239,14 +220,19 @@ impl Provider for Far {
 
     async fn create(&self, blueprint: &Blueprint) -> Result<Created, ProviderError> {
         const WHAT: &str = "make a sandbox";
-        let denied = |message: &str| self.error(WHAT, Trouble::Denied, Effect::None, message);
         if let Some((why, hint)) = &self.config.missing {
-            return Err(denied(&format!("{why}; {hint}")));
+            return Err(self.error(WHAT, Trouble::Denied, Effect::None, format!("{why}; {hint}")));
         }
-        let program = self.program().await.map_err(|why| denied(&format!("{why}; {}", steward_program::HINT)))?;
-        let made = self.places.make(&blueprint.lease, &blueprint.workspace);
-        made.map_err(|error| self.error(WHAT, Trouble::Exhausted, Effect::None, error.to_string()))?;
+        let program = self.program().await.map_err(|why| {
+            self.error(WHAT, Trouble::Unavailable, Effect::None, format!("{why}; {}", steward_program::HINT))
+        })?;
+        let (lease, workspace) = (blueprint.lease.clone(), blueprint.workspace.clone());
+        self.on_disk(WHAT, Effect::None, move |places| places.make(&lease, &workspace)).await?;
         let _turn = self.turn(&blueprint.lease, WHAT).await?;
+        // Where there is no room for what it will say, nothing is made that would have to be paid for.
+        let (lease, instance) = (blueprint.lease.clone(), blueprint.instance.clone());
+        let begin = move |places: &Places| Mirror::open(&places.lease(&lease), &instance).map(drop);
+        self.on_disk(WHAT, Effect::None, begin).await?;
         // Two over one lease can't be: one that was taken for dead goes first.
         self.end_others(blueprint).await?;
         let Demands { image, network, memory: _, processes: _, cpu_millis: _ } = &blueprint.demands;
@@ -324,12 +310,16 @@ impl Provider for Far {
                 return Err(self.error(WHAT, Trouble::NotFound, Effect::None, "there is no such instance"));
             }
         }
+        // The first process of a sandbox is the cloud's: it may run on when steward and keeper have been killed.
+        let started = self.start_steward(&id).await;
+        started.map_err(|error| ProviderError { what: WHAT, effect: Effect::None, ..error })?;
         let channel = self.config.cloud.open(&id, PROGRAM, &["connect", "--dir", PLACE]).await;
         let channel = channel.map_err(self.failed(WHAT))?;
         // From now on what happens there is mirrored.
         self.send(handle, &id, WHAT, &[Errand::CatchUp]).await?;
         Ok(Access::Steward(Box::new(channel)))
     }
+
     async fn metrics(&self, handle: &Handle) -> Result<Metrics, ProviderError> {
         const WHAT: &str = "measure";
         let id = self.require(handle, WHAT).await?;
@@ -346,11 +336,9 @@ impl Provider for Far {
     }
 
     async fn last_words(&self, handle: &Handle) -> Result<Vec<PastShell>, ProviderError> {
-        let place = self.places.steward(&handle.lease);
-        let read = tokio::task::spawn_blocking(move || past::read(&place)).await;
-        let failed = |message: String| self.error("read a journal", Trouble::Unavailable, Effect::None, message);
-        let shells = read.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))?;
-        Ok(merge(shells))
+        let lease = handle.lease.clone();
+        let read = move |places: &Places| past::read(&places.steward(&lease)).map_err(io::Error::other);
+        Ok(merge(self.on_disk("read a journal", Effect::None, read).await?))
     }
 
     async fn list(&self) -> Result<Vec<Found>, ProviderError> {
@@ -421,19 +409,20 @@ impl Provider for Far {
 
     async fn forget(&self, lease: &LeaseId, workspace: Option<&str>) -> Result<(), ProviderError> {
         const WHAT: &str = "remove files";
-        let lives = self.list().await?.into_iter().any(|found| found.handle.lease == *lease);
-        if lives {
-            return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "an instance uses them"));
+        for found in self.list().await?.into_iter().filter(|found| found.handle.lease == *lease) {
+            if self.status(&found.handle).await? != Seen::Gone {
+                return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "an instance uses them"));
+            }
+            // Lost, and the cloud has not missed it yet: what is left of it there goes too.
+            self.destroy(&found.handle).await?;
         }
         self.dismiss(lease);
-        let (lease, workspace) =
-            (self.places.lease(lease), workspace.map(|workspace| self.places.workspace(workspace)));
-        let removed = tokio::task::spawn_blocking(move || {
-            super::place::remove_tree(&lease)?;
-            workspace.map_or(Ok(()), |workspace| super::place::remove_tree(&workspace))
-        });
-        let failed = |message: String| self.error(WHAT, Trouble::Unavailable, Effect::Unknown, message);
-        removed.await.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+        let (lease, workspace) = (lease.clone(), workspace.map(str::to_owned));
+        let remove = move |places: &Places| {
+            remove_tree(&places.lease(&lease))?;
+            workspace.map_or(Ok(()), |workspace| remove_tree(&places.workspace(&workspace)))
+        };
+        self.on_disk(WHAT, Effect::Unknown, remove).await
     }
 }
 
@@ -446,113 +435,7 @@ impl Far {
 
     /// One at a time makes or ends what runs over a lease.
     async fn turn(&self, lease: &LeaseId, what: &'static str) -> Result<Option<File>, ProviderError> {
-        let (places, lease) = (self.places.clone(), lease.clone());
-        let turn = tokio::task::spawn_blocking(move || places.turn(&lease)).await;
-        let failed = |message: String| self.error(what, Trouble::Unavailable, Effect::None, message);
-        turn.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(error.to_string()))
+        let lease = lease.clone();
+        self.on_disk(what, Effect::None, move |places| places.turn(&lease)).await
     }
-
-    async fn end(&self, handle: &Handle) -> Result<(), ProviderError> {
-        const WHAT: &str = "destroy";
-        let Some(id) = self.id(handle, WHAT).await? else { return Ok(()) };
-        if self.look(&id, WHAT).await? == Condition::Running
-            && let Err(error) = self.send(handle, &id, WHAT, &[Errand::CatchUp, Errand::Fetch]).await
-        {
-            // It may have gone; else it is spared, but not for ever: nobody could get rid of it.
-            self.dismiss(&handle.lease);
-            if self.listen_to(handle, &id).await? != Seen::Gone && self.spare(&handle.instance) {
-                return Err(error);
-            }
-            tracing::warn!(%error, instance = %handle.instance, "destroyed without what it had not yet told");
-        }
-        self.dismiss(&handle.lease);
-        self.config.cloud.destroy(&id).await.map_err(self.failed(WHAT))?;
-        self.spared.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle.instance);
-        Ok(())
-    }
-
-    /// Whether a sandbox that is said to run really does: clouds have been known to say so of what was gone.
-    async fn listen_to(&self, handle: &Handle, id: &str) -> Result<Seen, ProviderError> {
-        const WHAT: &str = "look at an instance";
-        let porter = self.porters.lock().unwrap_or_else(PoisonError::into_inner).get(&handle.lease).cloned();
-        if porter.is_some_and(|(instance, orders)| instance == handle.instance && orders.is_heard()) {
-            return Ok(Seen::Running);
-        }
-        for _ in 0..SIGNS {
-            match self.config.cloud.run(id, "true", SIGN_WITHIN).await {
-                Ok(_) => return Ok(Seen::Running),
-                Err(error) if error.trouble == Trouble::NotFound => return Ok(Seen::Gone),
-                Err(error) if error.trouble == Trouble::Conflict => return Ok(seen(self.look(id, WHAT).await?)),
-                Err(error) if error.trouble == Trouble::Unavailable => {
-                    tracing::debug!(%error, instance = %handle.instance, "no sign of life");
-                    tokio::time::sleep(SIGN_APART).await;
-                }
-                Err(_) => return Ok(Seen::Unclear),
-            }
-        }
-        // Whoever makes the next one ends this one first, and brings its files here if it can be reached after all.
-        tracing::warn!(instance = %handle.instance, "it is said to run and gives no sign of life");
-        Ok(Seen::Gone)
-    }
-
-    async fn end_others(&self, blueprint: &Blueprint) -> Result<(), ProviderError> {
-        const WHAT: &str = "make a sandbox";
-        let mut labels = self.labels(None);
-        labels.insert("stead-lease".to_owned(), blueprint.lease.to_string());
-        let there = self.config.cloud.list(&labels).await.map_err(self.failed(WHAT))?;
-        for other in there {
-            let instance = other.labels.get("stead-instance").and_then(|id| InstanceId::parse(id).ok());
-            if instance.as_ref() == Some(&blueprint.instance) || other.condition == Condition::Gone {
-                continue;
-            }
-            let Some(instance) = instance else { continue };
-            let handle = Handle {
-                lease: blueprint.lease.clone(),
-                workspace: blueprint.workspace.clone(),
-                reference: reference(&instance, &other.id),
-                instance,
-            };
-            self.end(&handle).await?;
-        }
-        Ok(())
-    }
-
-    /// Whether it may live a little longer.
-    fn spare(&self, instance: &InstanceId) -> bool {
-        let mut spared = self.spared.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = spared.entry(instance.clone()).or_default();
-        *times += 1;
-        *times < SPARED
-    }
-}
-
-/// What the cloud calls it, and whose it is.
-fn reference(instance: &InstanceId, id: &str) -> String {
-    format!("{instance}@{id}")
-}
-
-fn seen(condition: Condition) -> Seen {
-    match condition {
-        Condition::Running => Seen::Running,
-        Condition::Paused => Seen::Paused,
-        Condition::Gone => Seen::Gone,
-        Condition::Unclear => Seen::Unclear,
-    }
-}
-
-/// A shell that lived on several instances has left a journal of each; its state is that of the last.
-fn merge(shells: Vec<PastShell>) -> Vec<PastShell> {
-    let mut merged: Vec<PastShell> = Vec::new();
-    for shell in shells {
-        match merged.iter_mut().find(|known| known.shell == shell.shell) {
-            None => merged.push(shell),
-            Some(known) => {
-                known.commands.extend(shell.commands);
-                if shell.version >= known.version {
-                    (known.version, known.state) = (shell.version, shell.state);
-                }
-            }
-        }
-    }
-    merged
 }

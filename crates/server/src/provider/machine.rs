@@ -7,9 +7,8 @@
 use super::place::{Occupant, Places, remove_tree};
 use super::{Access, Blueprint, Created, Effect, Found, Handle, Metrics, ProviderError, Surroundings, Trouble};
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -109,11 +108,7 @@ impl Machine {
 
     /// Whether instances can be had here, by trying.
     pub(super) fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
-        let data = &self.places.data;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
-        if let Err(error) = made.and_then(|()| File::open(data)) {
-            return Err((format!("can't use `{}`: {error}", data.display()), None));
-        }
+        self.places.probe().map_err(|error| (error.to_string(), None))?;
         if !self.program.path.is_file() {
             return Err((format!("`{}` is not there", self.program.path.display()), None));
         }

@@ -32,7 +32,7 @@ impl Provider for OnMachine {
 
     fn capabilities(&self) -> Capabilities {
         let isolated = self.machine.walls.isolated();
-        Capabilities { pause: true, metrics: true, steward: true, durable_journal: true, isolated }
+        Capabilities { pause: true, live_pause: true, metrics: true, steward: true, durable_journal: true, isolated }
     }
 
     /// The host is the image; without walls its network is theirs.

@@ -39,6 +39,15 @@ pub(super) struct Occupant {
 }
 
 impl Places {
+    /// Whether things can be kept there, by trying.
+    pub(super) fn probe(&self) -> io::Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.data);
+        made.and_then(|()| File::open(&self.data)).map(drop).map_err(|error| {
+            let why = format!("can't use `{}`: {error}", self.data.display());
+            io::Error::new(error.kind(), why)
+        })
+    }
+
     pub(super) fn files(&self, workspace: &str) -> PathBuf {
         if is_given(workspace) {
             return PathBuf::from(workspace);

@@ -135,9 +135,9 @@ fn list(state: &State, form: &Form<'_>) -> Result<Answer, Refusal> {
         "" => "",
         token => token.strip_prefix("after-").ok_or_else(|| form.invalid("NextToken"))?,
     };
-    let sessions = state.sessions.lock().unwrap();
+    let sessions = state.all();
     let all: Vec<_> = sessions
-        .values()
+        .iter()
         .filter(|session| wanted.iter().all(|(name, value)| session.labels.get(name) == Some(value)))
         .filter(|session| status.is_empty() || session.status().to_string() == status)
         .filter(|session| image.is_empty() || session.image == image)

@@ -94,7 +94,21 @@ impl Session {
 
     pub(super) fn lose(&self) {
         let machine = self.machine.lock().unwrap().take();
-        drop(machine);
+        // Whoever still has it has one in which nothing runs.
+        machine.inspect(|machine| machine.end());
+    }
+
+    /// Whether its machine has ended by itself.
+    pub(super) fn has_ended(&self) -> bool {
+        self.machine().is_some_and(|machine| !machine.is_alive())
+    }
+
+    /// It is no more.
+    pub(super) fn finish(&self, state: &State, why: &str) {
+        self.lose();
+        state.ended.lock().unwrap().insert(self.id.clone(), why.to_owned());
+        state.sessions.lock().unwrap().remove(&self.id);
+        self.status.send_replace(Status::Finished);
     }
 
     pub(super) fn refresh(&self) {
@@ -141,10 +155,7 @@ impl Session {
         let (session, state, why) = (self.clone(), state.clone(), why.to_owned());
         tokio::spawn(async move {
             tokio::time::sleep(STEP).await;
-            state.ended.lock().unwrap().insert(session.id.clone(), why);
-            state.sessions.lock().unwrap().remove(&session.id);
-            session.status.send_replace(Status::Finished);
-            session.lose();
+            session.finish(&state, &why);
         });
     }
 }

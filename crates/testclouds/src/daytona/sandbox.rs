@@ -4,10 +4,11 @@ use super::ask::No;
 use super::pty::{End, Pty};
 use super::sessions::Session;
 use super::{SNAPSHOT, World};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -121,6 +122,10 @@ impl Sandbox {
         self.machine.lock().unwrap().clone()
     }
 
+    pub(super) fn outside(&self, path: &str) -> PathBuf {
+        machine::outside(self.disk.path(), path)
+    }
+
     /// Waits until nothing changes.
     pub(super) async fn settled(&self) {
         let is_settled = |state: &&str| matches!(*state, "started" | "stopped" | "archived" | "destroyed" | "error");
@@ -199,7 +204,18 @@ impl Sandbox {
             pty.end(End::Cut);
         }
         self.sessions.lock().unwrap().clear();
-        drop(self.machine.lock().unwrap().take());
+        let machine = self.machine.lock().unwrap().take();
+        // Whoever still has it has one in which nothing runs.
+        machine.inspect(|machine| machine.end());
+    }
+
+    /// One whose first process has ended is stopped, as a container is then; whoever runs them sees that.
+    pub(super) fn notice_end(&self) {
+        let has_ended = self.state() == "started" && self.machine().is_some_and(|machine| !machine.is_alive());
+        if has_ended && self.state.send_if_modified(|state| std::mem::replace(state, "stopped") == "started") {
+            *self.desired.lock().unwrap() = "stopped";
+            self.end_processes();
+        }
     }
 
     /// Somebody uses it.

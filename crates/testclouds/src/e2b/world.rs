@@ -131,12 +131,18 @@ impl World {
         sandbox
     }
 
+    /// Without those whose machine has ended by itself: whoever runs the machines sees that.
     pub(super) fn all(&self) -> Vec<Arc<Sandbox>> {
-        self.sandboxes.lock().unwrap().values().cloned().collect()
+        let all: Vec<_> = self.sandboxes.lock().unwrap().values().cloned().collect();
+        let (ended, there): (Vec<_>, _) = all.into_iter().partition(|sandbox| sandbox.has_ended());
+        for sandbox in ended {
+            self.kill(&sandbox);
+        }
+        there
     }
 
     pub(super) fn sandbox(&self, id: &str) -> Option<Arc<Sandbox>> {
-        self.sandboxes.lock().unwrap().values().find(|sandbox| sandbox.id == id).cloned()
+        self.all().into_iter().find(|sandbox| sandbox.id == id)
     }
 
     pub(super) fn kill(&self, sandbox: &Sandbox) {
@@ -229,8 +235,17 @@ impl Sandbox {
             life.awake.cancel();
             life.machine.take()
         };
-        // What is stopped can be killed all the same.
-        drop(machine);
+        // Whoever still has it has one in which nothing runs. What is stopped can be killed all the same.
+        machine.inspect(|machine| machine.end());
+    }
+
+    /// Its machine, asleep or awake; none if it is lost.
+    pub(super) fn machine(&self) -> Option<Arc<Machine>> {
+        self.life.lock().unwrap().machine.clone()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.machine().is_some_and(|machine| !machine.is_alive())
     }
 
     pub(super) fn mute(&self) {

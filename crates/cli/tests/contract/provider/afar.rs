@@ -2,32 +2,33 @@
 
 use crate::bench::Bench;
 use std::fs;
+use std::time::{Duration, Instant};
 use stead_model::lease::Seen;
+use stead_model::project::Demands;
+use stead_server::provider::Handle;
 
-pub(crate) async fn made_at_the_same_time_by_the_same_name_there_is_one(bench: &Bench) {
-    let blueprint = bench.blueprint("together");
-    let tasks: Vec<_> = (0..4)
-        .map(|n| {
-            let provider = if n % 2 == 0 { bench.provider.clone() } else { bench.successor() };
-            let blueprint = blueprint.clone();
-            tokio::spawn(async move { provider.create(&blueprint).await })
-        })
-        .collect();
-    let mut all = Vec::new();
-    for task in tasks {
-        all.push(task.await.unwrap().unwrap());
-    }
-    assert!(all.iter().all(|created| created == all.first().unwrap()), "{all:#?}");
-    assert_eq!(bench.provider.list().await.unwrap().len(), 1);
+pub(crate) async fn an_instance_is_told_what_it_can(bench: &Bench) {
+    let can = bench.provider.capabilities();
+    assert!(can.steward && can.isolated && !can.durable_journal, "{can:?}");
+    // How large a sandbox is comes with its template: what is asked for beside that is refused, not left out.
+    let demands = [
+        Demands { memory: Some(1 << 30), ..Demands::default() },
+        Demands { processes: Some(100), ..Demands::default() },
+        Demands { cpu_millis: Some(500), ..Demands::default() },
+    ];
+    let refused = demands.map(|demands| bench.provider.refuses(&demands));
+    assert_eq!(refused, [Some("limits.memory"), Some("limits.processes"), Some("limits.cpu")]);
 }
 
-pub(crate) async fn an_instance_is_measured_and_told_what_it_can(bench: &Bench) {
-    let handle = bench.instance("says").await;
-    let can = bench.provider.capabilities();
-    assert!(can.steward && can.isolated && !can.durable_journal);
-    let metrics = bench.provider.metrics(&handle).await.unwrap();
-    assert!(metrics.memory_used_bytes.is_none_or(|bytes| bytes > 0), "{metrics:?}");
-    assert_eq!(bench.provider.pause(&handle).await.is_ok(), can.pause);
+#[tokio::test]
+async fn files_are_brought_here_before_the_end_of_what_its_cloud_does_not_know_the_state_of() {
+    let Some(bench) = Bench::new(crate::sky::far).await else { return };
+    let handle = bench.instance("blurred").await;
+    bench.shell(&handle, "main").await.run("echo kept > file").await;
+    crate::sky::blur(bench.path(), crate::bench::id_of(&handle));
+    bench.provider.destroy(&handle).await.unwrap();
+    assert_eq!(fs::read_to_string(bench.files("blurred").join("file")).unwrap(), "kept\n");
+    assert_eq!(bench.leftovers(&handle.lease), Vec::<String>::new());
 }
 
 pub(crate) async fn another_instance_takes_the_place_of_the_first_with_its_files(bench: &Bench) {
@@ -39,17 +40,6 @@ pub(crate) async fn another_instance_takes_the_place_of_the_first_with_its_files
     let found: Vec<_> = bench.provider.list().await.unwrap().into_iter().map(|found| found.handle).collect();
     assert_eq!(found, std::slice::from_ref(&second));
     assert_eq!(bench.shell(&second, "main").await.out("cat file").await, "kept\n");
-}
-
-pub(crate) async fn one_that_another_server_paused_is_resumed(bench: &Bench) {
-    let handle = bench.instance("other").await;
-    bench.shell(&handle, "main").await.run("cd /usr; export A=1").await;
-    bench.provider.pause(&handle).await.unwrap();
-    let other = bench.successor();
-    assert_eq!(other.status(&handle).await, Ok(Seen::Paused));
-    other.resume(&handle).await.unwrap();
-    assert_eq!(bench.provider.status(&handle).await, Ok(Seen::Running));
-    assert_eq!(bench.shell(&handle, "main").await.out("pwd; echo $A").await, "/usr\n1\n");
 }
 
 pub(crate) async fn files_come_here_and_go_there(bench: &Bench) {
@@ -92,6 +82,16 @@ pub(crate) async fn what_was_written_here_while_it_slept_is_there_when_it_wakes(
     assert_eq!(shell.out("cat f g").await, "meanwhile\nstays\n");
 }
 
+/// Takes a sandbox away behind everybody's back, and waits until that is seen: the line to it may not have broken yet.
+async fn lose(bench: &Bench, handle: &Handle) {
+    bench.lose(handle);
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while bench.provider.status(handle).await != Ok(Seen::Gone) {
+        assert!(Instant::now() < deadline, "it is still said to be there");
+        tokio::task::yield_now().await;
+    }
+}
+
 pub(crate) async fn a_sandbox_that_is_lost_has_left_its_journal_and_its_files(bench: &Bench) {
     let blueprint = bench.blueprint("lost");
     let handle = bench.create(&blueprint).await;
@@ -100,13 +100,7 @@ pub(crate) async fn a_sandbox_that_is_lost_has_left_its_journal_and_its_files(be
     bench.provider.catch_up(&handle).await.unwrap();
     bench.provider.fetch(&handle).await.unwrap();
     drop(shell);
-    bench.lose(&handle);
-    let deadline = std::time::Instant::now() + std::time::Duration::from_mins(1);
-    // The line to it may not have broken yet.
-    while bench.provider.status(&handle).await != Ok(Seen::Gone) {
-        assert!(std::time::Instant::now() < deadline, "it is still said to be there");
-        tokio::task::yield_now().await;
-    }
+    lose(bench, &handle).await;
     let words = bench.provider.last_words(&handle).await.unwrap();
     let told = words.iter().find(|shell| shell.shell.as_str() == "main").unwrap();
     assert_eq!(told.state.cwd.0, b"/usr");
@@ -114,6 +108,42 @@ pub(crate) async fn a_sandbox_that_is_lost_has_left_its_journal_and_its_files(be
     let next = bench.create(&bench.next(&blueprint)).await;
     let shell = bench.shell(&next, "main").await;
     assert_eq!(shell.out("cat /workspace/kept").await, "kept\n");
+}
+
+/// Where a cloud's own first process outlives them, the sandbox does: it is not lost for want of a steward.
+pub(crate) async fn a_sandbox_whose_steward_and_keeper_were_killed_gets_others(bench: &Bench) {
+    let handle = bench.instance("bare").await;
+    let shell = bench.shell(&handle, "main").await;
+    shell.run("setsid sleep 1000 </dev/null >/dev/null 2>&1 & disown; cd /usr; export V=1; echo kept > ~/kept").await;
+    bench.kill_all(|| [bench.playing("keep"), bench.playing("run"), bench.playing("inherit")].concat()).await;
+    assert_eq!(bench.provider.status(&handle).await, Ok(Seen::Running));
+    let shell = bench.shell(&handle, "main").await;
+    assert_eq!(shell.out("pwd; echo $V; cat ~/kept").await, "/usr\n1\nkept\n");
+    assert_eq!((bench.playing("keep").len(), bench.playing("run").len()), (1, 1));
+}
+
+pub(crate) async fn what_was_made_and_not_prepared_is_prepared_by_another_server(bench: &Bench) {
+    let blueprint = bench.blueprint("half");
+    let handle = bench.create(&blueprint).await;
+    bench.shell(&handle, "main").await.run("echo kept > file").await;
+    bench.bring(&handle).await;
+    // As it is when whoever prepared it was killed on the way: before the last step, which is to say that all are done.
+    let made = crate::sky::outside(bench.path(), &handle, std::path::Path::new("/var/tmp/.stead/made")).unwrap();
+    fs::remove_file(made).unwrap();
+    let other = bench.successor();
+    let again = other.create(&blueprint).await.unwrap();
+    assert_eq!(again.reference, handle.reference);
+    assert_eq!(bench.shell(&handle, "main").await.out("cat file").await, "kept\n");
+    assert_eq!((bench.playing("keep").len(), bench.playing("run").len()), (1, 1));
+}
+
+pub(crate) async fn what_a_cloud_has_not_missed_yet_is_forgotten_there_too(bench: &Bench) {
+    let handle = bench.instance("lost").await;
+    bench.shell(&handle, "main").await.run("echo x > file").await;
+    lose(bench, &handle).await;
+    bench.provider.forget(&handle.lease, Some("lost")).await.unwrap();
+    assert_eq!(bench.provider.list().await, Ok(Vec::new()));
+    assert!(!bench.files("lost").exists());
 }
 
 pub(crate) async fn hostile_names_and_links_lead_nowhere(bench: &Bench) {

@@ -50,16 +50,25 @@ pub(crate) async fn a_workspace_and_its_home_outlive_an_instance(bench: &Bench) 
 }
 
 pub(crate) async fn a_workspace_is_shared_by_its_leases_and_by_no_others(bench: &Bench) {
-    let [one, two, other] = ["shared", "shared", "other"].map(|workspace| bench.instance(workspace));
-    let (one, two, other) = (one.await, two.await, other.await);
+    let [first, second, third] = ["shared", "shared", "other"].map(|workspace| bench.instance(workspace));
+    let (first, second, third) = (first.await, second.await, third.await);
     let (one, two, other) =
-        (bench.shell(&one, "a").await, bench.shell(&two, "a").await, bench.shell(&other, "a").await);
+        (bench.shell(&first, "a").await, bench.shell(&second, "a").await, bench.shell(&third, "a").await);
+    // Where each has a copy, what one did is here when it has been brought, and with the other when it has been taken.
+    let pass = async |from, to| {
+        bench.bring(from).await;
+        bench.take(to).await;
+    };
     one.run("echo mine >file").await;
+    pass(&first, &second).await;
     assert_eq!(two.out("cat file; echo yours >>file").await, "mine\n");
+    pass(&second, &first).await;
     assert_eq!(one.out("cat file").await, "mine\nyours\n");
+    bench.take(&third).await;
     assert_eq!(other.out("ls").await, "");
     if bench.lives() {
         one.run("echo home >~/file").await;
+        pass(&first, &second).await;
         assert_eq!(two.out("cat ~/file").await, "home\n");
         assert_eq!(other.out("ls ~").await, "");
     }
@@ -74,9 +83,11 @@ pub(crate) async fn files_inside_are_where_the_trees_say(bench: &Bench) {
     let handle = bench.instance("trees").await;
     let shell = bench.shell(&handle, "main").await;
     shell.run("echo in >from-inside").await;
+    bench.bring(&handle).await;
     let files = bench.files("trees");
     assert_eq!(fs::read_to_string(files.join("from-inside")).unwrap(), "in\n");
     fs::write(files.join("from-outside"), "out\n").unwrap();
+    bench.take(&handle).await;
     assert_eq!(shell.out("cat from-outside; rm from-outside").await, "out\n");
     let surroundings = bench.provider.surroundings("trees");
     let real = String::from_utf8(surroundings.real(b"/workspace/from-inside")).unwrap();
@@ -86,7 +97,7 @@ pub(crate) async fn files_inside_are_where_the_trees_say(bench: &Bench) {
 
 pub(crate) async fn forgetting_removes_what_was_kept_and_is_refused_while_it_lives(bench: &Bench) {
     let handle = bench.instance("forgotten").await;
-    let shell = bench.shell(&handle, "main").await;
+    let mut shell = bench.shell(&handle, "main").await;
     shell.run("mkdir -p a/b; echo x >a/b/c; chmod 500 a/b; ln -s / root; mkfifo pipe").await;
     for _ in 0..2 {
         let error = bench.provider.forget(&handle.lease, Some("forgotten")).await.unwrap_err();
@@ -96,6 +107,7 @@ pub(crate) async fn forgetting_removes_what_was_kept_and_is_refused_while_it_liv
         let error = bench.provider.forget(&handle.lease, None).await.unwrap_err();
         assert_eq!((error.trouble, error.effect), (Trouble::Conflict, Effect::None));
         bench.provider.resume(&handle).await.unwrap();
+        shell = bench.after_pause(&handle, shell).await;
     }
     bench.provider.destroy(&handle).await.unwrap();
     bench.provider.forget(&handle.lease, Some("forgotten")).await.unwrap();
@@ -114,6 +126,7 @@ pub(crate) async fn forgetting_a_lease_leaves_the_workspace_to_others(bench: &Be
     bench.shell(&one, "main").await.run("echo x >file").await;
     bench.provider.destroy(&one).await.unwrap();
     bench.provider.forget(&one.lease, None).await.unwrap();
+    bench.take(&other).await;
     assert_eq!(bench.shell(&other, "main").await.out("cat file").await, "x\n");
 }
 
@@ -124,6 +137,12 @@ pub(crate) async fn forgetting_what_died_leaves_nothing_behind(bench: &Bench) {
     let handle = bench.instance("died").await;
     bench.shell(&handle, "main").await.run("echo x >file").await;
     bench.massacre().await;
+    if bench.ended() == Seen::Paused {
+        // Its disk is there still, as that of one that sleeps.
+        let error = bench.provider.forget(&handle.lease, Some("died")).await.unwrap_err();
+        assert_eq!((error.trouble, error.effect), (Trouble::Conflict, Effect::None));
+        bench.provider.destroy(&handle).await.unwrap();
+    }
     bench.provider.forget(&handle.lease, Some("died")).await.unwrap();
     assert_eq!(bench.leftovers(&handle.lease), Vec::<String>::new());
     assert_eq!(walk(&bench.data(), &|kind| !kind.is_dir()), Vec::<std::path::PathBuf>::new());

@@ -90,4 +90,5 @@ macro_rules! limits {
     )*};
 }
 
+// Not of clouds: how large a sandbox is comes with its template, and limits are refused (`afar`).
 limits!(local namespace docker podman);

@@ -5,7 +5,7 @@ use stead_model::proto::Status;
 use stead_server::provider::{Created, Effect};
 
 pub(crate) async fn the_journal_tells_what_ran_after_everything_was_killed(bench: &Bench) {
-    if !bench.provider.capabilities().durable_journal {
+    if !bench.leaves_words() {
         return;
     }
     let handle = bench.instance("words").await;
@@ -23,7 +23,7 @@ pub(crate) async fn the_journal_tells_what_ran_after_everything_was_killed(bench
         let (two, waiting) = (two.clone(), waiting.clone());
         tokio::spawn(async move { two.try_exec(waiting).await })
     };
-    until("it to run", || bench.files("words").join("on").exists()).await;
+    until("it to run", || bench.inside(&handle, "on").exists()).await;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     loop {
         let seen = two.runtime.look_up(&long.command).await.unwrap().unwrap();
@@ -34,6 +34,7 @@ pub(crate) async fn the_journal_tells_what_ran_after_everything_was_killed(bench
         assert!(std::time::Instant::now() < deadline, "its output is not noted: {seen:?}");
         tokio::task::yield_now().await;
     }
+    bench.bring(&handle).await;
     bench.massacre().await;
     assert!(running.await.unwrap().is_err() && queued.await.unwrap().is_err());
     let mut words = bench.successor().last_words(&handle).await.unwrap();
@@ -62,15 +63,22 @@ pub(crate) async fn the_journal_tells_what_ran_after_everything_was_killed(bench
     assert_eq!(again.iter().map(|shell| shell.commands.len()).sum::<usize>(), 5);
 }
 
-pub(crate) async fn the_journal_is_not_read_while_somebody_writes_it(bench: &Bench) {
-    if !bench.provider.capabilities().durable_journal {
+pub(crate) async fn the_journal_is_not_read_while_somebody_writes_it_but_a_copy_of_it_is(bench: &Bench) {
+    if !bench.leaves_words() {
         return;
     }
     let handle = bench.instance("alive").await;
     bench.shell(&handle, "main").await.run("echo x").await;
+    bench.bring(&handle).await;
     for _ in 0..2 {
-        let error = bench.provider.last_words(&handle).await.unwrap_err();
-        assert_eq!(error.effect, Effect::None, "{error:?}");
+        let words = bench.provider.last_words(&handle).await;
+        if bench.is_afar() {
+            let words = words.unwrap();
+            assert_eq!(words.iter().map(|shell| shell.commands.len()).collect::<Vec<_>>(), [1]);
+        } else {
+            let error = words.unwrap_err();
+            assert_eq!(error.effect, Effect::None, "{error:?}");
+        }
         bench.provider.pause(&handle).await.unwrap();
     }
     bench.provider.destroy(&handle).await.unwrap();

@@ -94,8 +94,8 @@ pub(crate) async fn a_running_command_is_cancelled(ground: &Ground) {
     let shell = ground.shell("main").await;
     shell.run("v=before; cd /usr").await;
     for first in [FirstSignal::Interrupt, FirstSignal::Terminate, FirstSignal::Kill] {
-        let begun = ground.files().join("begun");
-        let long = exec(format!("echo begun; touch {}; sleep 1000", begun.display()));
+        let begun = ground.outside("begun");
+        let long = exec(format!("echo begun; touch {}/begun; sleep 1000", ground.cwd()));
         let running = {
             let (shell, long) = (shell.clone(), long.clone());
             tokio::spawn(async move { shell.run_exec(long).await })
@@ -129,7 +129,7 @@ pub(crate) async fn a_waiting_command_is_cancelled_before_it_runs(ground: &Groun
     gate.release();
     assert_eq!(running.await.unwrap().code(), Some(0));
     assert_eq!(other.await.unwrap().stdout, b"more\n");
-    assert!(!ground.files().join("ran").exists());
+    assert!(!ground.outside("ran").exists());
 }
 
 pub(crate) async fn a_command_that_ended_is_not_cancelled(ground: &Ground) {

@@ -30,7 +30,7 @@ pub(crate) async fn directories_are_apart(ground: &Ground) {
     two.run("cd test").await;
     one.run("cd src").await;
     two.run("cd unit").await;
-    let inside = |dir: &str| format!("{}/{dir}\n", ground.files().display());
+    let inside = |dir: &str| format!("{}/{dir}\n", ground.cwd());
     assert_eq!((one.out("pwd").await, two.out("pwd").await), (inside("app/src"), inside("test/unit")));
 }
 
@@ -112,7 +112,7 @@ pub(crate) async fn a_shell_by_another_name_knows_nothing(ground: &Ground) {
     let third = ground.shell("three").await;
     let captured = third.runtime.capture().await.unwrap();
     assert_eq!((captured.version, captured.state.variables.contains_key(b"v".as_slice())), (0, false));
-    assert_eq!(third.out("echo ${v-none}; pwd").await, format!("none\n{}\n", ground.files().display()));
+    assert_eq!(third.out("echo ${v-none}; pwd").await, format!("none\n{}\n", ground.cwd()));
     let cwd = third.runtime.capture().await.unwrap().state.cwd;
-    assert_eq!(cwd, Bytes::from(ground.files().as_os_str().as_encoded_bytes()));
+    assert_eq!(cwd, Bytes::from(ground.cwd().as_bytes()));
 }

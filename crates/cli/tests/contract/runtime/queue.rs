@@ -12,16 +12,18 @@ use tokio::task::JoinHandle;
 pub(crate) struct Gate {
     begun: PathBuf,
     open: PathBuf,
+    /// The workspace as the command knows it.
+    cwd: String,
 }
 
 impl Gate {
     pub(crate) fn new(ground: &Ground) -> Self {
-        Self { begun: ground.bench.path().join("begun"), open: ground.bench.path().join("open") }
+        Self { begun: ground.outside(".begun"), open: ground.outside(".open"), cwd: ground.cwd() }
     }
 
     /// A command that has begun and waits.
     pub(crate) async fn running(&mut self, shell: &Shell) -> JoinHandle<Outcome> {
-        let (begun, open) = (self.begun.display(), self.open.display());
+        let [begun, open] = [".begun", ".open"].map(|name| format!("{}/{name}", self.cwd));
         let text = format!("touch {begun}; until [ -e {open} ]; do sleep 0.01; done; rm {open} {begun}; echo gate");
         let shell = shell.clone();
         let running = tokio::spawn(async move { shell.run(text).await });
@@ -83,10 +85,10 @@ pub(crate) async fn a_command_that_does_not_want_to_wait_is_refused(ground: &Gro
     assert_eq!(refusal(shell.try_exec(refused.clone()).await), FaultCode::Busy);
     gate.release();
     running.await.unwrap();
-    assert!(!ground.files().join("ran").exists());
+    assert!(!ground.outside("ran").exists());
     // Refused is not asked for: it can still be.
     assert_eq!(shell.run_exec(refused).await.code(), Some(0));
-    assert!(ground.files().join("ran").exists());
+    assert!(ground.outside("ran").exists());
 }
 
 pub(crate) async fn the_same_command_is_run_once(ground: &Ground) {
@@ -125,7 +127,7 @@ pub(crate) async fn another_text_under_the_same_name_is_refused(ground: &Ground)
     shell.run_exec(one.clone()).await;
     let other = Exec { text: "touch ran".into(), ..one };
     assert_eq!(refusal(shell.try_exec(other).await), FaultCode::Conflict);
-    assert!(!ground.files().join("ran").exists());
+    assert!(!ground.outside("ran").exists());
 }
 
 pub(crate) async fn what_became_of_a_command_can_be_looked_up(ground: &Ground) {
@@ -141,7 +143,7 @@ pub(crate) async fn children_in_the_background_do_not_hold_up_the_end(ground: &G
     assert_eq!(outcome.seen().1, "done\n");
     let outcome = shell.run("(setsid sleep 1000 &) ; (sleep 1000; echo late) & echo done").await;
     assert_eq!(outcome.seen().1, "done\n");
-    assert!(!ground.files().join("over").exists(), "the end came before the child's");
+    assert!(!ground.outside("over").exists(), "the end came before the child's");
     assert_eq!(shell.out("echo next").await, "next\n");
 }
 
@@ -154,7 +156,7 @@ pub(crate) async fn a_shell_that_rests_knows_what_it_knew(ground: &Ground) {
         assert_eq!(shell.runtime.capture().await.unwrap(), before);
     }
     if ground.lives() {
-        assert!(ground.bench.processes().iter().all(|stat| {
+        assert!(ground.bench.residents().iter().all(|stat| {
             !std::fs::read_to_string(format!("/proc/{}/comm", stat.pid)).is_ok_and(|comm| comm == "bash\n")
         }));
     }
@@ -179,7 +181,7 @@ pub(crate) async fn writing_to_a_running_command_works_or_is_refused(ground: &Gr
     let open = Exec { stdin: Stdin::Open, ..exec("touch ran; cat") };
     if !shell.runtime.remembers() {
         assert_eq!(refusal(shell.try_exec(open).await), FaultCode::Unsupported);
-        assert!(!ground.files().join("ran").exists());
+        assert!(!ground.outside("ran").exists());
         return;
     }
     // A reader that gets nothing waits, until it is told to stop.
@@ -187,7 +189,7 @@ pub(crate) async fn writing_to_a_running_command_works_or_is_refused(ground: &Gr
         let (shell, open) = (shell.clone(), open.clone());
         tokio::spawn(async move { shell.run_exec(open).await })
     };
-    until("it to run", || ground.files().join("ran").exists()).await;
+    until("it to run", || ground.outside("ran").exists()).await;
     shell.runtime.cancel(&open.command, FirstSignal::Interrupt).await.unwrap();
     assert_eq!(running.await.unwrap().ending().status, Status::Cancelled);
 }
@@ -195,8 +197,8 @@ pub(crate) async fn writing_to_a_running_command_works_or_is_refused(ground: &Gr
 pub(crate) async fn a_caller_that_goes_away_leaves_the_shell_usable(ground: &Ground) {
     let shell = ground.shell("main").await;
     shell.run("v=1; cd /usr").await;
-    let log = ground.files().join("log");
-    let left = exec(format!("for i in 1 2 3 4 5; do echo x >>{}; sleep 0.05; done", log.display()));
+    let log = ground.outside("log");
+    let left = exec(format!("for i in 1 2 3 4 5; do echo x >>{}/log; sleep 0.05; done", ground.cwd()));
     let task = {
         let shell = shell.clone();
         tokio::spawn(async move { shell.run_exec(left).await })

@@ -182,13 +182,12 @@ pub(crate) async fn a_state_is_not_set_backwards_or_under_a_command(ground: &Gro
 }
 
 pub(crate) async fn a_directory_that_is_gone_is_told_and_its_parent_taken(ground: &Ground) {
-    let gone = ground.files().join("there/deep/er");
-    fs::create_dir_all(&gone).unwrap();
-    let state = ShellState { cwd: Bytes::from(gone.as_os_str().as_encoded_bytes()), ..ShellState::default() };
-    fs::remove_dir_all(ground.files().join("there/deep")).unwrap();
+    fs::create_dir(ground.outside("there")).unwrap();
+    let gone = format!("{}/there/deep/er", ground.cwd());
+    let state = ShellState { cwd: Bytes::from(gone.as_bytes()), ..ShellState::default() };
     let shell = ground.with("main", &state, 5).await;
     let outcome = shell.run("pwd").await;
-    assert_eq!(outcome.seen().1, format!("{}\n", ground.files().join("there").display()));
+    assert_eq!(outcome.seen().1, format!("{}/there\n", ground.cwd()));
     let codes: Vec<_> = outcome.ending().warnings.iter().map(|warning| warning.code.as_str()).collect();
     assert_eq!(codes, ["cwd_missing"]);
     assert_eq!(shell.run("pwd").await.ending().warnings, Vec::new(), "it is told once");
@@ -204,10 +203,10 @@ pub(crate) async fn a_directory_for_one_command_does_not_stick(ground: &Ground) 
         assert_eq!(&outcome.info.cwd[..], b"/usr");
         assert_eq!(shell.out("pwd; echo $OLDPWD $kept; unset kept").await, "/usr\n/var 1\n", "{text}");
     }
-    fs::create_dir(ground.files().join("sub dir")).unwrap();
-    shell.run(format!("cd {}", ground.files().display())).await;
+    fs::create_dir(ground.outside("sub dir")).unwrap();
+    shell.run(format!("cd {}", ground.cwd())).await;
     let outcome = shell.run_exec(Exec { cwd: Some("sub dir".into()), ..exec("pwd") }).await;
-    assert_eq!(outcome.seen().1, format!("{}/sub dir\n", ground.files().display()));
+    assert_eq!(outcome.seen().1, format!("{}/sub dir\n", ground.cwd()));
 }
 
 pub(crate) async fn variables_for_one_command_do_not_stick(ground: &Ground) {
@@ -232,16 +231,16 @@ pub(crate) async fn a_missing_directory_for_one_command_fails_it(ground: &Ground
     let shell = ground.shell("main").await;
     shell.run("cd /usr; v=before").await;
     let version = shell.runtime.capture().await.unwrap().version;
-    let file = ground.files().join("file");
-    fs::write(&file, "").unwrap();
-    for cwd in ["/nowhere/at/all", file.to_str().unwrap()] {
-        let text = format!("v=after; touch {}/ran", ground.files().display());
+    fs::write(ground.outside("file"), "").unwrap();
+    let file = format!("{}/file", ground.cwd());
+    for cwd in ["/nowhere/at/all", file.as_str()] {
+        let text = format!("v=after; touch {}/ran", ground.cwd());
         let outcome = shell.run_exec(Exec { cwd: Some(cwd.into()), ..exec(text) }).await;
         let ending = outcome.ending();
         let seen = (ending.status, ending.exit_code, ending.error.as_ref().map(|fault| fault.code));
         assert_eq!(seen, (Status::Failed, None, Some(FaultCode::NoDirectory)), "{cwd}");
         assert_eq!((outcome.stdout, outcome.stderr), (Vec::new(), Vec::new()));
-        assert!(!ground.files().join("ran").exists());
+        assert!(!ground.outside("ran").exists());
     }
     assert_eq!(shell.runtime.capture().await.unwrap().version, version, "nothing ran");
     assert_eq!(shell.out("pwd; echo $v").await, "/usr\nbefore\n");
@@ -256,5 +255,5 @@ pub(crate) async fn names_that_are_none_are_refused(ground: &Ground) {
     assert_eq!(refusal(shell.try_exec(Exec { cwd: Some("".into()), ..exec("touch ran") }).await), FaultCode::Invalid);
     let nul = Exec { env: vec![("A".into(), "x\0y".into())], ..exec("touch ran") };
     assert_eq!(refusal(shell.try_exec(nul).await), FaultCode::Invalid);
-    assert!(!ground.files().join("ran").exists());
+    assert!(!ground.outside("ran").exists());
 }

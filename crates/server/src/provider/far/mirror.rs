@@ -19,6 +19,7 @@ use stead_model::carry::{HEAD, Log, Mark, Output, State, head_sum};
 use stead_model::frame::Stream;
 use stead_model::ids::InstanceId;
 use stead_model::record::{MAGIC, Record, Records};
+use stead_steward::past::PastShell;
 
 /// Shells of one instance.
 const SHELLS: u32 = 1000;
@@ -209,4 +210,21 @@ fn last_segment(dir: &Path) -> io::Result<Option<(u32, u64)>> {
         }
     }
     Ok(last)
+}
+
+/// A shell that lived on several instances has left a journal of each; its state is that of the last.
+pub(super) fn merge(shells: Vec<PastShell>) -> Vec<PastShell> {
+    let mut merged: Vec<PastShell> = Vec::new();
+    for shell in shells {
+        match merged.iter_mut().find(|known| known.shell == shell.shell) {
+            None => merged.push(shell),
+            Some(known) => {
+                known.commands.extend(shell.commands);
+                if shell.version >= known.version {
+                    (known.version, known.state) = (shell.version, shell.state);
+                }
+            }
+        }
+    }
+    merged
 }

@@ -12,7 +12,8 @@ use super::here::{Here, next_piece};
 use super::line::{Heard, Line, LineError};
 use super::manifest::{Difference, Manifest, Side};
 use super::mirror::Mirror;
-use crate::provider::Tree;
+use crate::provider::machine::trouble_of;
+use crate::provider::{Tree, Trouble};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +55,24 @@ pub(super) enum Errand {
     Deliver,
 }
 
-type Answer = oneshot::Sender<Result<(), String>>;
+/// Why an errand was not done.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) trouble: Trouble,
+    pub(super) message: String,
+}
+
+impl From<LineError> for Failed {
+    fn from(error: LineError) -> Self {
+        let trouble = match &error {
+            LineError::Here(why) => trouble_of(why),
+            LineError::Broken(_) | LineError::Protocol(_) | LineError::Refused(_) => Trouble::Unavailable,
+        };
+        Self { trouble, message: chain(&error) }
+    }
+}
+
+type Answer = oneshot::Sender<Result<(), Failed>>;
 
 /// Gives errands. The porter goes home when the last one of these is gone.
 #[derive(Debug, Clone)]
@@ -64,9 +82,9 @@ pub(super) struct Orders {
 }
 
 impl Orders {
-    pub(super) async fn run(&self, errand: Errand) -> Result<(), String> {
+    pub(super) async fn run(&self, errand: Errand) -> Result<(), Failed> {
         let (answer, answered) = oneshot::channel();
-        let home = || "the porter has gone home".to_owned();
+        let home = || Failed { trouble: Trouble::Unavailable, message: "the porter has gone home".to_owned() };
         self.errands.send((errand, answer)).await.map_err(|_| home())?;
         answered.await.unwrap_or_else(|_| Err(home()))
     }
@@ -159,7 +177,7 @@ impl Porter {
             if !matches!(done, Ok(()) | Err(LineError::Refused(_) | LineError::Here(_))) {
                 self.hang_up();
             }
-            let _ = answer.send(done.map_err(|error| chain(&error)));
+            let _ = answer.send(done.map_err(Failed::from));
         }
     }
 

@@ -32,7 +32,8 @@ impl Far {
         Ok(())
     }
 
-    /// The directories, ours whoever we are there.
+    /// The directories, ours whoever we are there. A steward that was started for somebody who was killed then is not to
+    /// live on beside the next.
     fn ground_script(&self, handle: &Handle) -> String {
         let trees = self.all_trees(&handle.workspace);
         let dirs = trees.iter().map(|tree| quote(&tree.inside)).collect::<Vec<_>>().join(" ");
@@ -44,6 +45,7 @@ impl Far {
                if [ ! -w \"$dir\" ]; then as_root chown \"$(id -u):$(id -g)\" \"$dir\"; fi\n\
              done\n\
              chmod 700 {BASE}\n\
+             if [ -x {PROGRAM} ]; then {PROGRAM} stop --dir {PLACE} >/dev/null 2>&1 || :; fi\n\
              rm -rf {PLACE}\n"
         )
     }
