@@ -245,7 +245,7 @@ impl Provider for Far {
         }
         let program = self.program().await.map_err(|why| denied(&format!("{why}; {}", steward_program::HINT)))?;
         let made = self.places.make(&blueprint.lease, &blueprint.workspace);
-        made.map_err(|error| self.error(WHAT, Trouble::Exhausted, Effect::None, error.to_string()))?;
+        made.map_err(|error| self.error(WHAT, super::machine::trouble_of(&error), Effect::None, error.to_string()))?;
         let _turn = self.turn(&blueprint.lease, WHAT).await?;
         // Two over one lease can't be: one that was taken for dead goes first.
         self.end_others(blueprint).await?;

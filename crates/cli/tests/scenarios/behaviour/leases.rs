@@ -211,7 +211,9 @@ async fn a_provider_that_never_answers_is_given_up_on_and_the_lease_is_not_stuck
 #[tokio::test]
 async fn a_refused_creation_leaves_no_instance() {
     let rig = Rig::new("toy").await;
-    for (trouble, code) in [(Trouble::Exhausted, "limit_reached"), (Trouble::Denied, "provider_error")] {
+    let refusals =
+        [(Trouble::Exhausted, "limit_reached"), (Trouble::NoSpace, "no_space"), (Trouble::Denied, "provider_error")];
+    for (trouble, code) in refusals {
         rig.toy.next(Call::Create, Mischief::Refuse(trouble));
         let raised = rig.stead.get_sandbox(Where::thread(thread("t"))).await.unwrap_err();
         assert_eq!(raised.code(), code);
