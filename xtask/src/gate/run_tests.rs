@@ -17,6 +17,8 @@ pub(super) fn run(
     let with_settings = |arguments: &[&str]| {
         let mut command = workspace.cargo(arguments);
         command.env("STEAD_STATIC_STEWARD", static_steward);
+        // The program has it built in, as one that is shipped; a test tries it alone.
+        command.env("STEAD_EMBED_STEWARD", static_steward);
         command.envs(engines.iter().map(|(variable, socket)| (variable, socket)));
         // The gate judges a change, and must judge it twice alike: properties are tried on the same cases each time.
         if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
