@@ -11,7 +11,7 @@ use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ShellId};
 use stead_model::proto::{CommandInfo, Ending, Exec};
 use stead_model::state::ShellState;
 use stead_server::clock::{Names, RandomNames};
-use stead_server::provider::docker::{ContainerNetwork, Docker, DockerConfig, Way};
+use stead_server::provider::docker::{Base, ContainerNetwork, Docker, DockerConfig, Way};
 use stead_server::provider::fake::{Fake, Shells};
 use stead_server::provider::local::{self, LocalConfig};
 use stead_server::provider::namespace::{self, NamespaceConfig};
@@ -84,7 +84,7 @@ pub(crate) fn containers_at(wish: Wish, socket: PathBuf, change: impl FnOnce(&mu
     let workspaces = wish.data.join("workspaces");
     let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], StewardProgram::at(&steward));
     let network = ContainerNetwork::None;
-    let mut config = DockerConfig { limits: wish.limits, image: IMAGE.to_owned(), network, ..config };
+    let mut config = DockerConfig { limits: wish.limits, base: Base::Image(IMAGE.to_owned()), network, ..config };
     change(&mut config);
     Arc::new(Docker::new(config))
 }
@@ -152,6 +152,11 @@ impl Bench {
         (self.make)(wish)
     }
 
+    /// Another provider over the same data.
+    pub(crate) fn changed_by(&self, make: Make) -> Arc<dyn Provider> {
+        make(Wish { data: self.data(), program: program(), limits: Limits::default() })
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
@@ -169,6 +174,7 @@ impl Bench {
         let blueprint = Blueprint {
             instance: instance(),
             lease: LeaseId::made_of(RandomNames.entropy()),
+            generation: 1,
             workspace: workspace.to_owned(),
             demands: stead_model::project::Demands::default(),
         };
@@ -178,7 +184,7 @@ impl Bench {
 
     /// Another instance over the same lease.
     pub(crate) fn next(&self, blueprint: &Blueprint) -> Blueprint {
-        let next = Blueprint { instance: instance(), ..blueprint.clone() };
+        let next = Blueprint { instance: instance(), generation: blueprint.generation + 1, ..blueprint.clone() };
         self.remember(&next);
         next
     }

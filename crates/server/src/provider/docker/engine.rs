@@ -5,6 +5,7 @@ use bollard::errors::Error;
 use bollard::{API_DEFAULT_VERSION, Docker};
 use std::path::{Path, PathBuf};
 use stead_model::ids::ProviderName;
+use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 
 /// What the engine may take for one call. Removing a container whose processes are in a slow disk's hands takes longest.
@@ -44,6 +45,12 @@ impl Engine {
                 docker.map_err(failed)?.negotiate_version().await.map_err(failed)
             })
             .await
+    }
+
+    /// Who listens behind its socket; systemd does so for whom it starts it as.
+    pub(super) async fn owner(&self) -> Option<u32> {
+        let stream = UnixStream::connect(self.socket()?).await.ok()?;
+        Some(stream.peer_cred().ok()?.uid())
     }
 
     pub(super) fn error(
@@ -89,7 +96,7 @@ fn judge(error: &Error) -> (Trouble, Effect, String) {
     {
         Trouble::Unavailable
     } else if matches!(error, Error::DockerStreamError { error } if is_full(error)) {
-        Trouble::Exhausted
+        Trouble::NoSpace
     } else {
         // An answer that makes no sense.
         Trouble::Broken
@@ -104,7 +111,9 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
 /// A refusal below 500 did nothing; of what broke half-way only a look tells what it did.
 fn by_status(status: u16, message: &str) -> (Trouble, Effect) {
     match status {
-        _ if is_full(message) => (Trouble::Exhausted, Effect::Unknown),
+        _ if is_full(message) => (Trouble::NoSpace, Effect::Unknown),
+        // Podman without root, where control groups are of the first kind.
+        _ if message.contains("can not pause containers") => (Trouble::Unsupported, Effect::None),
         404 => (Trouble::NotFound, Effect::None),
         409 => (Trouble::Conflict, Effect::None),
         401 | 403 => (Trouble::Denied, Effect::None),
@@ -148,7 +157,8 @@ mod tests {
             (409, "name in use", Trouble::Conflict, Effect::None),
             (403, "", Trouble::Denied, Effect::None),
             (400, "bad parameter", Trouble::Broken, Effect::None),
-            (500, "mkdir /x: no space left on device", Trouble::Exhausted, Effect::Unknown),
+            (500, "mkdir /x: no space left on device", Trouble::NoSpace, Effect::Unknown),
+            (500, "can not pause containers on rootless containers", Trouble::Unsupported, Effect::None),
             (500, "OCI runtime create failed", Trouble::Unavailable, Effect::Unknown),
         ];
         for (status_code, message, trouble, effect) in cases {
