@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_macros,
+    clippy::print_stdout,
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 

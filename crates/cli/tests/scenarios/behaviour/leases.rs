@@ -18,6 +18,12 @@ on_each_provider! {
     pausing_resuming_and_destroying_twice_is_as_once,
 }
 
+in_containers! {
+    who_may_not_wake_a_paused_lease_is_told_that_it_is_paused,
+    waking_is_logged_as_auto_resume,
+    pausing_resuming_and_destroying_twice_is_as_once,
+}
+
 async fn who_may_not_wake_a_paused_lease_is_told_that_it_is_paused(rig: Rig, provider: &str) {
     rig.sandbox("t").await;
     rig.stead.pause(&thread("t"), Force::No).await.unwrap();
