@@ -77,6 +77,16 @@ pub(crate) fn agents() -> Result {
     step("agents", || agents::test(&workspace, agents::Which::All))
 }
 
+/// What has to do with containers, with what it needs.
+pub(crate) fn containers() -> Result {
+    let workspace = Workspace::load()?;
+    step("tools", tools::provide)?;
+    let built = static_steward::build(&workspace)?;
+    let engines = engine::Engines::start(&workspace)?;
+    println!("   {}", engines.describe());
+    step("tests", || run_tests::containers(&workspace, &built.path, &engines.variables))
+}
+
 /// The last step alone.
 pub(crate) fn description() -> Result {
     let workspace = Workspace::load()?;

@@ -3,6 +3,7 @@
 //!
 //! Each has a network of its own: its bridge, its rules and whatever its containers send are in there and nowhere else.
 
+mod leftover;
 mod ordinary;
 
 use super::tools::{find, provide_one};
@@ -44,6 +45,9 @@ impl Engines {
     /// One that is named already is taken; others are started.
     pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
         let (mut engines, logs) = Self::none(workspace)?;
+        if let Err(error) = provide_one("debootstrap", "debootstrap") {
+            println!("   WARNING: no debootstrap here, its test is SKIPPED: {error}");
+        }
         engines.add("docker", DOCKER, |engines| engines.docker(&logs));
         engines.add("podman", "STEAD_TEST_PODMAN", |engines| engines.podman(&logs));
         engines.add("podman without root", "STEAD_TEST_ROOTLESS", |engines| engines.rootless(&logs));
@@ -152,6 +156,8 @@ impl Engines {
         }
         let out = File::create(log).or_failed(format!("can't write `{}`", log.display()))?;
         let err = out.try_clone().or_failed("no descriptor is left")?;
+        // Podman's monitors leave notes where they are started.
+        command.current_dir(&self.dir);
         let process =
             command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().or_failed(format!("can't run `{name}`"))?;
         self.running.push(Engine { name, process });
@@ -198,6 +204,8 @@ impl Drop for Engines {
             let _ = engine.process.wait();
         }
         drop(self.user.take());
+        leftover::kill(|process| leftover::mentions(process, &self.dir));
+        leftover::unmount(&self.dir);
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             println!("   `{}` is left: {error}", self.dir.display());
         }

@@ -15,11 +15,7 @@ pub(super) fn run(
     depth: Depth,
 ) -> Result<String> {
     let with_settings = |arguments: &[&str]| {
-        let mut command = workspace.cargo(arguments);
-        command.env("STEAD_STATIC_STEWARD", static_steward);
-        // The program has it built in, as one that is shipped; a test tries it alone.
-        command.env("STEAD_EMBED_STEWARD", static_steward);
-        command.envs(engines.iter().map(|(variable, socket)| (variable, socket)));
+        let mut command = with_engines(workspace, arguments, static_steward, engines);
         // The gate judges a change, and must judge it twice alike: properties are tried on the same cases each time.
         if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
             command.env("PROPTEST_RNG_SEED", "7");
@@ -36,6 +32,34 @@ pub(super) fn run(
     println!("   no `cargo-nextest` here; using `cargo test`");
     let counts = cargo_test(&mut with_settings(&["test", "--workspace", "--lib", "--bins", "--tests"]))?;
     Ok(format!("{} passed, {} ignored", counts.passed, counts.ignored))
+}
+
+/// Names of tests that have to do with containers.
+const CONTAINERS: &str = "test(docker) | test(podman) | test(containers) | test(doctor)";
+
+/// Those alone.
+pub(super) fn containers(
+    workspace: &Workspace,
+    static_steward: &Path,
+    engines: &[(&'static str, PathBuf)],
+) -> Result<String> {
+    let arguments = ["nextest", "run", "--package", "stead", "--no-fail-fast", "-E", CONTAINERS];
+    cargo::run(&mut with_engines(workspace, &arguments, static_steward, engines))?;
+    Ok("all passed; the counts are in the summary above".to_owned())
+}
+
+fn with_engines(
+    workspace: &Workspace,
+    arguments: &[&str],
+    static_steward: &Path,
+    engines: &[(&'static str, PathBuf)],
+) -> Command {
+    let mut command = workspace.cargo(arguments);
+    command.env("STEAD_STATIC_STEWARD", static_steward);
+    // The program has it built in, as one that is shipped; a test tries it alone.
+    command.env("STEAD_EMBED_STEWARD", static_steward);
+    command.envs(engines.iter().map(|(variable, socket)| (variable, socket)));
+    command
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! A user of this machine without any rights, for as long as an engine runs as one.
 
+use super::leftover;
 use crate::cargo::{output, run};
 use crate::failed::{Failed, Result, While};
 use std::fs;
@@ -46,28 +47,21 @@ impl OrdinaryUser {
         command.env("STORAGE_DRIVER", "overlay");
         Ok(command)
     }
-
-    fn processes(&self) -> Vec<rustix::process::Pid> {
-        let Ok(uid) = output(Command::new("id").args(["-u", &self.name])) else { return Vec::new() };
-        let is_theirs = |entry: &fs::DirEntry| {
-            let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-            let real = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next());
-            real == Some(uid.trim())
-        };
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten().filter(is_theirs);
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        pids.filter_map(rustix::process::Pid::from_raw).collect()
-    }
 }
 
 impl Drop for OrdinaryUser {
     /// Ends what the user still runs, which is what an engine leaves to be found again, and removes the user.
     fn drop(&mut self) {
-        for pid in self.processes() {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        if let Ok(uid) = output(Command::new("id").args(["-u", &self.name])) {
+            leftover::kill(|process| is_of(process, uid.trim()));
         }
         if let Err(error) = run(Command::new("userdel").args(["--force", &self.name])) {
             println!("   the user `{}` is left: {error}", self.name);
         }
     }
+}
+
+fn is_of(process: &Path, uid: &str) -> bool {
+    let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_whitespace().next()) == Some(uid)
 }
