@@ -11,6 +11,8 @@ pub(crate) struct Workspace {
     pub(crate) root: PathBuf,
     pub(crate) target: PathBuf,
     pub(crate) packages: Vec<Package>,
+    /// The same for every call, so that nothing is built twice because of another.
+    variables: Vec<(&'static str, PathBuf)>,
 }
 
 #[derive(Debug)]
@@ -46,13 +48,21 @@ impl Workspace {
             root: path(metadata.get("workspace_root")?)?,
             target: path(metadata.get("target_directory")?)?,
             packages: metadata.get("packages")?.as_array()?.iter().map(package).collect::<Option<_>>()?,
+            variables: Vec::new(),
         })
+    }
+
+    /// From now on `stead` is built with this steward in it, as one that is shipped, and tests put it into sandboxes.
+    pub(crate) fn embed(&mut self, static_steward: &Path) {
+        let names = ["STEAD_EMBED_STEWARD", "STEAD_STATIC_STEWARD"];
+        self.variables = names.map(|name| (name, static_steward.to_owned())).into();
     }
 
     /// Cargo, called at the root.
     pub(crate) fn cargo(&self, arguments: &[&str]) -> Command {
         let mut command = cargo();
         command.current_dir(&self.root).args(arguments);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }
 }

@@ -31,7 +31,7 @@ pub(crate) enum Depth {
 
 pub(crate) fn run(depth: Depth) -> Result {
     let begun = Instant::now();
-    let workspace = Workspace::load()?;
+    let mut workspace = Workspace::load()?;
     step("format", || {
         cargo::run(&mut workspace.cargo(&["fmt", "--all", "--check"]))?;
         Ok("every file is as `cargo fmt` writes it".to_owned())
@@ -43,14 +43,11 @@ pub(crate) fn run(depth: Depth) -> Result {
     })?;
     step("boundaries", || boundaries::check(&workspace))?;
     step("tools", tools::provide)?;
-    let mut steward = None;
     step("static steward", || {
         let built = static_steward::build(&workspace)?;
-        let said = built.to_string();
-        steward = Some(built.path);
-        Ok(said)
+        workspace.embed(&built.path);
+        Ok(built.to_string())
     })?;
-    let steward = steward.or_failed("the static steward was not built")?;
     step("fuzz", || fuzz::smoke(&workspace))?;
     let mut engines = None;
     step("engines", || {
@@ -67,7 +64,7 @@ pub(crate) fn run(depth: Depth) -> Result {
     })?;
     let mut tally = Tally::default();
     step("tests", || {
-        tally = run_tests::run(&workspace, &steward, &variables, depth)?;
+        tally = run_tests::run(&workspace, &variables, depth)?;
         Ok(tally.to_string())
     })?;
     drop(engines);
@@ -90,6 +87,21 @@ pub(crate) fn agents() -> Result {
         let (did, tally) = agents::test(&workspace, agents::Which::All)?;
         print!("{}", tally.details());
         Ok(format!("{did}: {tally}"))
+    })
+}
+
+/// What has to do with containers, with what it needs.
+pub(crate) fn containers() -> Result {
+    let mut workspace = Workspace::load()?;
+    step("tools", tools::provide)?;
+    let built = static_steward::build(&workspace)?;
+    workspace.embed(&built.path);
+    let engines = engine::Engines::start(&workspace)?;
+    println!("   {}", engines.describe());
+    step("tests", || {
+        let tally = run_tests::containers(&workspace, &engines.variables)?;
+        print!("{}", tally.details());
+        Ok(tally.to_string())
     })
 }
 

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 Usage: cargo xtask test [--quick]
        cargo xtask test --agents
+       cargo xtask test --containers
        cargo xtask agents
        cargo xtask steward
        cargo xtask bench shell [--quick] [--write]
@@ -32,6 +33,7 @@ Usage: cargo xtask test [--quick]
   test           everything that must hold before a merge; installs or names what it needs
     --quick        without the long stress tests
     --agents       only the terminal agents, all of them, without network
+    --containers   only what has to do with containers, on engines that are started for it
     --description  only whether the server keeps to its description
   agents         installs the terminal agents that are tested against into ~/.cache/stead/agents
   steward        builds the static steward that is put into containers, where `target/*/stead` finds it
@@ -84,6 +86,7 @@ fn run(arguments: &[&str]) -> Result {
     match arguments {
         ["test"] => gate::run(gate::Depth::Full),
         ["test", "--agents"] => gate::agents(),
+        ["test", "--containers"] => gate::containers(),
         ["agents"] => agents::install(agents::Which::All).map(|did| println!("{did}")),
         ["test", "--description"] => gate::description(),
         ["test", "--quick"] => gate::run(gate::Depth::Quick),

@@ -1,19 +1,20 @@
 //! `stead image build`: a tree of this machine's programs as an image, so that containers can be had without a network.
 
+mod counted;
 mod debian;
 mod host;
 mod skeleton;
-mod stream;
 
 use crate::args::{BuildImage, Image, ImageDeed};
 use crate::failure::Failure;
 use crate::print;
 use crate::settings;
+use counted::Counted;
 use serde_json::json;
 use std::io;
 use std::path::PathBuf;
 use stead_model::ids::ProviderName;
-use stead_server::provider::docker::{ImageError, Images};
+use stead_server::provider::docker::{self, ImageError, Images, Root, Unreadable};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BuildError {
@@ -25,6 +26,8 @@ pub(crate) enum BuildError {
     Failed { program: &'static str, said: String },
     #[error("can't read `{}`", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Tree(#[from] Unreadable),
     #[error("can't write the archive")]
     Archive(#[source] io::Error),
     #[error("no provider `{0}` of kind `docker` is configured")]
@@ -44,10 +47,20 @@ impl BuildError {
             Self::NotStatic(_) => Some("`apt-get install busybox-static` gets one; or use `--from-host`".to_owned()),
             Self::NoProgram(name) => Some(format!("install it, or leave out `{name}`")),
             Self::SeveralEngines(_) => Some("say which with `--provider NAME`".to_owned()),
-            Self::NoEngine(_) | Self::Failed { .. } | Self::Unreadable { .. } | Self::Archive(_) | Self::Image(_) => {
-                None
-            }
+            Self::NoEngine(_)
+            | Self::Failed { .. }
+            | Self::Unreadable { .. }
+            | Self::Tree(_)
+            | Self::Archive(_)
+            | Self::Image(_) => None,
         }
+    }
+}
+
+impl BuildError {
+    fn is_broken_pipe(&self) -> bool {
+        let (Self::Archive(source) | Self::Tree(Unreadable { source, .. })) = self else { return false };
+        source.kind() == io::ErrorKind::BrokenPipe
     }
 }
 
@@ -65,11 +78,17 @@ fn build(asked: &BuildImage) -> Result<u8, Failure> {
         if asked.if_missing && images.has(&asked.name).await.map_err(BuildError::from)? {
             return Ok(None);
         }
-        let source = Source::of(asked);
-        let (archive, maker) = stream::archive(move |out| source.write(out));
+        let source = Source::prepare(asked)?;
+        let (archive, maker) = docker::archive(move |out| {
+            let mut out = Counted::new(out);
+            source.write(&mut out)?;
+            out.end()
+        });
         let made = images.import(&asked.name, archive).await;
-        // What the maker says is nearer to the cause than what the engine makes of half an archive.
         match maker.await {
+            // The engine wanted no more of it, and says why.
+            Ok(Err(error)) if made.is_err() && error.is_broken_pipe() => {}
+            // Else what the maker says is nearer to the cause than what the engine makes of half an archive.
             Ok(done) => done?,
             Err(error) => return Err(BuildError::Archive(io::Error::other(error))),
         }
@@ -103,29 +122,33 @@ fn engine(engines: &Engines, asked: Option<&ProviderName>) -> Result<(ProviderNa
 }
 
 /// What an image is made of.
-#[derive(Debug, Clone)]
 enum Source {
     Busybox,
     Host { more: Vec<String> },
-    Debian { suite: String },
+    Root(Root),
+    Debian(debian::Scratch),
 }
 
 impl Source {
-    fn of(asked: &BuildImage) -> Self {
-        if asked.debootstrap {
-            Self::Debian { suite: asked.suite.clone() }
+    /// What takes long is done before the engine is asked for anything: it does not wait for ever.
+    fn prepare(asked: &BuildImage) -> Result<Self, BuildError> {
+        Ok(if asked.debootstrap {
+            Self::Debian(debian::install(&asked.suite, asked.mirror.as_deref())?)
+        } else if let Some(root) = &asked.root {
+            Self::Root(Root::new(root))
         } else if asked.from_host {
             Self::Host { more: asked.program.clone() }
         } else {
             Self::Busybox
-        }
+        })
     }
 
     fn write(&self, out: impl io::Write) -> Result<(), BuildError> {
         match self {
             Self::Busybox => skeleton::busybox(out),
             Self::Host { more } => host::write(more, out),
-            Self::Debian { suite } => debian::write(suite, out),
+            Self::Root(root) => Ok(root.write(out)?),
+            Self::Debian(tree) => Ok(tree.root().write(out)?),
         }
     }
 }

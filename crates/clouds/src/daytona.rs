@@ -162,9 +162,12 @@ impl Daytona {
                 Ok(Stand::Failed) => (Trouble::NotFound, "it has failed, and nothing runs there"),
                 Ok(Stand::Started) | Err(_) => return Err(error),
             },
-            Trouble::Conflict | Trouble::Denied | Trouble::Exhausted | Trouble::TimedOut | Trouble::Unsupported => {
-                return Err(error);
-            }
+            Trouble::Conflict
+            | Trouble::Denied
+            | Trouble::Exhausted
+            | Trouble::NoSpace
+            | Trouble::TimedOut
+            | Trouble::Unsupported => return Err(error),
         };
         Err(CloudError { trouble, message: format!("{why} ({})", error.message), ..error })
     }

@@ -28,7 +28,12 @@ impl Policy {
             Trouble::Unavailable | Trouble::TimedOut => true,
             // Only where the cloud says when to come again: a quota that is used up stays used up.
             Trouble::Exhausted => error.after.is_some(),
-            Trouble::NotFound | Trouble::Conflict | Trouble::Denied | Trouble::Unsupported | Trouble::Broken => false,
+            Trouble::NotFound
+            | Trouble::Conflict
+            | Trouble::Denied
+            | Trouble::NoSpace
+            | Trouble::Unsupported
+            | Trouble::Broken => false,
         };
         if !passes {
             return None;

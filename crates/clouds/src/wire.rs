@@ -112,7 +112,8 @@ pub async fn read(what: &'static str, call: Call, answer: Response) -> Result<By
 pub fn refused(what: &'static str, call: Call, status: StatusCode, after: Option<Duration>, said: &[u8]) -> CloudError {
     let trouble = match status.as_u16() {
         401 | 403 => Trouble::Denied,
-        402 | 429 | 507 => Trouble::Exhausted,
+        402 | 429 => Trouble::Exhausted,
+        507 => Trouble::NoSpace,
         404 | 410 => Trouble::NotFound,
         408 | 504 => Trouble::TimedOut,
         409 | 412 | 423 => Trouble::Conflict,

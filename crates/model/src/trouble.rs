@@ -12,8 +12,10 @@ pub enum Trouble {
     NotFound,
     Conflict,
     Denied,
-    /// A quota, a limit, a full disk.
+    /// A quota, a limit.
     Exhausted,
+    /// A disk is full: asking again helps when somebody has made room.
+    NoSpace,
     /// Worth trying again.
     Unavailable,
     TimedOut,

@@ -105,6 +105,7 @@ struct WrittenProvider {
     #[serde(default)]
     init_commands: Vec<String>,
     image: Option<String>,
+    root: Option<PathBuf>,
     template: Option<String>,
     mount_path: Option<PathBuf>,
     network: Option<String>,
@@ -319,6 +320,7 @@ impl WrittenProvider {
             read_only: None,
             socket: None,
             read_only_root: None,
+            root: None,
             api_key_variable: None,
             api_url: None,
             domain: None,
@@ -370,6 +372,7 @@ impl WrittenProvider {
         }
         let of_containers = [
             ("image", self.image.is_some()),
+            ("root", self.root.is_some()),
             ("template", self.template.is_some()),
             ("socket", self.socket.is_some()),
             ("read_only_root", self.read_only_root.is_some()),
@@ -575,6 +578,9 @@ mod tests {
             ("[provider.a]\nkind = 'docker'\nuser = 'root'", "provider.a.user"),
             ("[provider.a]\nkind = 'docker'\nimage = ''", "provider.a.image"),
             ("[provider.a]\nkind = 'docker'\nmount_path = 'w'", "provider.a.mount_path"),
+            ("[provider.a]\nkind = 'docker'\nroot = 'w'", "provider.a.root"),
+            ("[provider.a]\nkind = 'docker'\nroot = '/w'\nimage = 'x'", "provider.a.root"),
+            ("[provider.a]\nkind = 'namespace'\nroot = '/w'", "provider.a.root"),
             ("[provider.a]\nkind = 'docker'\nlimits = { tmp = 0 }", "provider.a.limits.tmp"),
             ("[provider.a]\nkind = 'local'\nsocket = '/x'", "provider.a.socket"),
             ("[provider.a]\nkind = 'namespace'\nread_only_root = true", "provider.a.read_only_root"),

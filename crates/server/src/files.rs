@@ -27,6 +27,7 @@ pub use grep::{Grep, Match, Matches, Skipped};
 pub use link::{Link, LinkKey};
 pub(crate) use list::matcher;
 pub use list::{Listed, Page};
+pub(crate) use pack::Exactly;
 pub use pack::Packed;
 pub(crate) use pack::pack_dir;
 pub use read::Reading;

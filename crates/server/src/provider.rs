@@ -39,6 +39,8 @@ pub struct Blueprint {
     /// Its name, chosen by us: asking twice for one name makes one instance.
     pub instance: InstanceId,
     pub lease: LeaseId,
+    /// The version of the lease that it is made for: of two over one lease the higher is the later.
+    pub generation: u64,
     /// Whose files it sees.
     pub workspace: String,
     /// What its project asks for; what a provider refuses it is not asked.

@@ -1,9 +1,15 @@
-//! Engines for the tests of containers: Docker and Podman, installed where we may, started for the tests and stopped after
-//! them. What can't be had is said; its tests then say that they were skipped.
+//! Engines for the tests of containers: Docker, Podman, and Podman without root, installed where we may, started for the
+//! tests and stopped after them. What can't be had is said; its tests then say that they were skipped.
+//!
+//! Each has a network of its own: its bridge, its rules and whatever its containers send are in there and nowhere else.
+
+mod leftover;
+mod ordinary;
 
 use super::tools::{find, provide_one};
 use crate::cargo::Workspace;
 use crate::failed::{Failed, Result, While};
+use ordinary::OrdinaryUser;
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -22,6 +28,8 @@ const DOCKER: &str = "STEAD_TEST_DOCKER";
 pub(crate) struct Engines {
     dir: PathBuf,
     running: Vec<Engine>,
+    /// Whom an engine without root runs as.
+    user: Option<OrdinaryUser>,
     /// What the tests are told: a variable and the socket.
     pub(crate) variables: Vec<(&'static str, PathBuf)>,
     said: Vec<String>,
@@ -37,8 +45,12 @@ impl Engines {
     /// One that is named already is taken; others are started.
     pub(crate) fn start(workspace: &Workspace) -> Result<Self> {
         let (mut engines, logs) = Self::none(workspace)?;
+        if let Err(error) = provide_one("debootstrap", "debootstrap") {
+            println!("   WARNING: no debootstrap here, its test is SKIPPED: {error}");
+        }
         engines.add("docker", DOCKER, |engines| engines.docker(&logs));
         engines.add("podman", "STEAD_TEST_PODMAN", |engines| engines.podman(&logs));
+        engines.add("podman without root", "STEAD_TEST_ROOTLESS", |engines| engines.rootless(&logs));
         Ok(engines)
     }
 
@@ -55,7 +67,7 @@ impl Engines {
         // Short: the engines have sockets in there, whose paths may have 107 bytes.
         let dir = std::env::temp_dir().join(format!("stead-engines-{}", std::process::id()));
         fs::create_dir_all(&dir).or_failed(format!("can't make `{}`", dir.display()))?;
-        let engines = Self { dir, running: Vec::new(), variables: Vec::new(), said: Vec::new() };
+        let engines = Self { dir, running: Vec::new(), user: None, variables: Vec::new(), said: Vec::new() };
         let logs = workspace.target.join("engines");
         fs::create_dir_all(&logs).or_failed(format!("can't make `{}`", logs.display()))?;
         Ok((engines, logs))
@@ -84,7 +96,7 @@ impl Engines {
         provide_one("dockerd", "docker.io")?;
         let at = |name: &str| self.dir.join(name);
         let socket = at("docker.sock");
-        let mut command = Command::new("dockerd");
+        let mut command = apart("exec dockerd \"$@\"");
         command
             .arg("--data-root")
             .arg(at("docker"))
@@ -92,9 +104,7 @@ impl Engines {
             .arg(at("docker-run"))
             .arg("--pidfile")
             .arg(at("docker.pid"))
-            .arg(format!("--host=unix://{}", socket.display()))
-            // What they would change of the machine's network is of no use here, and not ours to change.
-            .args(["--iptables=false", "--bridge=none"]);
+            .arg(format!("--host=unix://{}", socket.display()));
         self.run("docker", command, &logs.join("docker.log"), &socket)?;
         Ok(socket)
     }
@@ -102,8 +112,31 @@ impl Engines {
     fn podman(&mut self, logs: &Path) -> Result<PathBuf> {
         provide_one("podman", "podman")?;
         let socket = self.dir.join("podman.sock");
-        let mut command = Command::new("podman");
-        command.arg("--root").arg(self.dir.join("podman")).arg("--runroot").arg(self.dir.join("podman-run"));
+        let mut command = apart("exec podman \"$@\"");
+        self.serve_podman(&mut command, "podman", &socket)?;
+        self.run("podman", command, &logs.join("podman.log"), &socket)?;
+        Ok(socket)
+    }
+
+    fn rootless(&mut self, logs: &Path) -> Result<PathBuf> {
+        for (program, package) in [("podman", "podman"), ("newuidmap", "uidmap"), ("slirp4netns", "slirp4netns")] {
+            provide_one(program, package)?;
+        }
+        // A directory that the user may go through, for one that is theirs.
+        let place = self.dir.join("rootless");
+        let user = OrdinaryUser::make(&place)?;
+        let socket = place.join("podman.sock");
+        let mut command = user.apart("podman")?;
+        self.serve_podman(&mut command, "rootless", &socket)?;
+        self.user = Some(user);
+        self.run("podman without root", command, &logs.join("rootless.log"), &socket)?;
+        Ok(socket)
+    }
+
+    /// What every Podman is told; `dir` is where it keeps its things.
+    fn serve_podman(&self, command: &mut Command, dir: &str, socket: &Path) -> Result {
+        let at = |name: &str| self.dir.join(dir).join(name);
+        command.arg("--root").arg(at("store")).arg("--runroot").arg(at("run/containers"));
         // crun, the other one, refuses to run where both versions of control groups are mounted.
         if find("runc").is_some() {
             command.args(["--runtime", "runc"]);
@@ -114,8 +147,7 @@ impl Engines {
         fs::write(&settings, text).or_failed(format!("can't write `{}`", settings.display()))?;
         command.env("CONTAINERS_CONF", settings);
         command.args(["system", "service", "--time", "0"]).arg(format!("unix://{}", socket.display()));
-        self.run("podman", command, &logs.join("podman.log"), &socket)?;
-        Ok(socket)
+        Ok(())
     }
 
     fn run(&mut self, name: &'static str, mut command: Command, log: &Path, socket: &Path) -> Result {
@@ -124,6 +156,8 @@ impl Engines {
         }
         let out = File::create(log).or_failed(format!("can't write `{}`", log.display()))?;
         let err = out.try_clone().or_failed("no descriptor is left")?;
+        // Podman's monitors leave notes where they are started.
+        command.current_dir(&self.dir);
         let process =
             command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().or_failed(format!("can't run `{name}`"))?;
         self.running.push(Engine { name, process });
@@ -138,6 +172,13 @@ impl Engines {
         }
         Ok(())
     }
+}
+
+/// A command in a network of its own, with nothing in it but the loopback; what is added to it are the script's words.
+fn apart(script: &str) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", &format!("ip link set lo up && {script}"), "sh"]);
+    command
 }
 
 fn answers(socket: &Path) -> bool {
@@ -162,6 +203,9 @@ impl Drop for Engines {
             }
             let _ = engine.process.wait();
         }
+        drop(self.user.take());
+        leftover::kill(|process| leftover::mentions(process, &self.dir));
+        leftover::unmount(&self.dir);
         if let Err(error) = fs::remove_dir_all(&self.dir) {
             println!("   `{}` is left: {error}", self.dir.display());
         }

@@ -1,20 +1,18 @@
-//! Runs the tests of all crates by nextest: it runs each in a process of its own.
+//! Runs the tests by nextest: it runs each in a process of its own.
 
 use super::Depth;
 use super::tally::Tally;
 use crate::cargo::{self, Workspace};
 use crate::failed::Result;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-pub(super) fn run(
-    workspace: &Workspace,
-    static_steward: &Path,
-    engines: &[(&'static str, PathBuf)],
-    depth: Depth,
-) -> Result<Tally> {
+/// What a test finds in its environment: where an engine listens, where the clouds' own programs are.
+type Variable = (&'static str, PathBuf);
+
+/// Those of all crates.
+pub(super) fn run(workspace: &Workspace, variables: &[Variable], depth: Depth) -> Result<Tally> {
     let mut command = workspace.cargo(&["nextest", "run", "--workspace", "--no-fail-fast"]);
-    command.env("STEAD_STATIC_STEWARD", static_steward);
-    command.envs(engines.iter().map(|(variable, socket)| (variable, socket)));
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
     // The gate judges a change, and must judge it twice alike: properties are tried on the same cases each time.
     if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
         command.env("PROPTEST_RNG_SEED", "7");
@@ -23,5 +21,15 @@ pub(super) fn run(
         command.env("STEAD_STRESS", "quick");
     }
     cargo::run(&mut command)?;
+    Tally::of_last_run(workspace)
+}
+
+/// Names of tests that have to do with containers.
+const CONTAINERS: &str = "test(docker) | test(podman) | test(containers) | test(doctor)";
+
+/// Those alone.
+pub(super) fn containers(workspace: &Workspace, variables: &[Variable]) -> Result<Tally> {
+    let arguments = ["nextest", "run", "--package", "stead", "--no-fail-fast", "-E", CONTAINERS];
+    cargo::run(workspace.cargo(&arguments).envs(variables.iter().map(|(name, value)| (name, value))))?;
     Tally::of_last_run(workspace)
 }

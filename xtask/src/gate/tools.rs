@@ -122,7 +122,9 @@ fn apt_install(packages: &[&'static str]) -> Result {
         command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
         command
     };
-    let install: Vec<_> = ["install", "--yes", "--no-install-recommends"].iter().chain(packages).copied().collect();
+    // Somebody else may be installing something; then it is our turn in a moment.
+    let install = ["install", "--yes", "--no-install-recommends", "--option=DPkg::Lock::Timeout=300"];
+    let install: Vec<_> = install.iter().chain(packages).copied().collect();
     // An image may come without package lists, or with old ones; fetching them takes time, so only then.
     if run(apt(&install).arg("--quiet")).is_err() {
         run(&mut apt(&["update", "--quiet"]))?;

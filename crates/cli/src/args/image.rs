@@ -2,6 +2,7 @@
 
 use super::{AsJson, Place};
 use clap::{Args as ClapArgs, Subcommand};
+use std::path::PathBuf;
 use stead_model::ids::ProviderName;
 
 /// Make images for containers on this machine, without a registry.
@@ -32,6 +33,7 @@ Examples:
   stead image build                                   `stead/base`, of busybox
   stead image build --from-host --program git         of bash, the usual tools and git, as they are here
   stead image build --debootstrap --name debian-min   a small Debian; needs root, debootstrap and a mirror
+  stead image build --root /srv/debian                of a directory with a system in it
   stead image build --if-missing --json               for a script: only what isn't there yet")]
 pub(crate) struct BuildImage {
     /// What the image is called, with a tag if it is not `latest`.
@@ -50,6 +52,10 @@ pub(crate) struct BuildImage {
     #[arg(long, value_name = "PROGRAM", requires = "from_host")]
     pub(crate) program: Vec<String>,
 
+    /// Of a directory of this machine with a system in it.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from_host", "debootstrap"])]
+    pub(crate) root: Option<PathBuf>,
+
     /// A small Debian, made by debootstrap.
     #[arg(long)]
     pub(crate) debootstrap: bool,
@@ -57,6 +63,10 @@ pub(crate) struct BuildImage {
     /// Which Debian.
     #[arg(long, value_name = "SUITE", default_value = "stable", requires = "debootstrap")]
     pub(crate) suite: String,
+
+    /// Where it is fetched from. Absent: where debootstrap usually does.
+    #[arg(long, value_name = "URL", requires = "debootstrap")]
+    pub(crate) mirror: Option<String>,
 
     /// Do nothing if the engine has an image of that name.
     #[arg(long)]

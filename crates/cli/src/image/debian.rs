@@ -1,35 +1,35 @@
 //! A small Debian, made by debootstrap where that is installed.
 
 use super::{BuildError, which};
-use std::fs::DirBuilder;
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+use stead_server::provider::docker::Root;
 
-pub(super) fn write(suite: &str, mut out: impl Write) -> Result<(), BuildError> {
+/// What was fetched to make it is of no use in it.
+const LEFT_OVER: [&str; 2] = ["var/cache/apt/archives", "var/lib/apt/lists"];
+
+pub(super) fn install(suite: &str, mirror: Option<&str>) -> Result<Scratch, BuildError> {
     let program = which("debootstrap").ok_or_else(|| BuildError::NoProgram("debootstrap".to_owned()))?;
     let tree = Scratch::new()?;
-    super::output("debootstrap", Command::new(program).args(["--variant=minbase", suite]).arg(&tree.0))?;
-    // What was fetched to make it is of no use in it, and devices are the engine's.
-    let leave_out = ["./dev/*", "./proc/*", "./sys/*", "./var/cache/apt/archives/*.deb", "./var/lib/apt/lists/*"];
-    let mut tar = Command::new("tar");
-    tar.args(leave_out.map(|path| format!("--exclude={path}"))).args(["--numeric-owner", "-C"]).arg(&tree.0);
-    let spawned =
-        tar.args(["-cf", "-", "."]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut tar = spawned.map_err(|_| BuildError::NoProgram("tar".to_owned()))?;
-    if let Some(mut stdout) = tar.stdout.take() {
-        io::copy(&mut stdout, &mut out).map_err(BuildError::Archive)?;
+    let mut command = Command::new(program);
+    command.args(["--variant=minbase", suite]).arg(&tree.0).args(mirror);
+    super::output("debootstrap", &mut command)?;
+    for dir in LEFT_OVER.map(|dir| tree.0.join(dir)) {
+        let unreadable = |source| BuildError::Unreadable { path: dir.clone(), source };
+        for entry in fs::read_dir(&dir).map_err(unreadable)? {
+            let path = entry.map_err(unreadable)?.path();
+            if path.is_file() {
+                fs::remove_file(&path).map_err(unreadable)?;
+            }
+        }
     }
-    let ended = tar.wait_with_output().map_err(BuildError::Archive)?;
-    if ended.status.success() {
-        return Ok(());
-    }
-    Err(BuildError::Failed { program: "tar", said: String::from_utf8_lossy(&ended.stderr).trim().to_owned() })
+    Ok(tree)
 }
 
 /// A directory of its own, gone with the value.
-struct Scratch(PathBuf);
+pub(super) struct Scratch(PathBuf);
 
 impl Scratch {
     /// In `/var/tmp`: it holds a system, for which a `/tmp` in memory may be too small.
@@ -39,10 +39,14 @@ impl Scratch {
         DirBuilder::new().mode(0o755).create(&path).map_err(unusable)?;
         Ok(Self(path))
     }
+
+    pub(super) fn root(&self) -> Root {
+        Root::new(&self.0)
+    }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -17,7 +17,7 @@ use stead_model::lease::Seen;
 use stead_model::proto::{CommandInfo, Ending, Exec};
 use stead_model::state::ShellState;
 use stead_server::clock::{Names, RandomNames};
-use stead_server::provider::docker::{ContainerNetwork, Docker, DockerConfig, Way};
+use stead_server::provider::docker::{Base, ContainerNetwork, Docker, DockerConfig, Way};
 use stead_server::provider::fake::{Fake, Shells};
 use stead_server::provider::local::{self, LocalConfig};
 use stead_server::provider::namespace::{self, NamespaceConfig};
@@ -88,7 +88,7 @@ pub(crate) fn containers_at(wish: Wish, socket: PathBuf, change: impl FnOnce(&mu
     let workspaces = wish.data.join("workspaces");
     let config = DockerConfig::new(name("docker"), wish.data, workspaces, vec![socket], steward);
     let network = ContainerNetwork::None;
-    let mut config = DockerConfig { limits: wish.limits, image: IMAGE.to_owned(), network, ..config };
+    let mut config = DockerConfig { limits: wish.limits, base: Base::Image(IMAGE.to_owned()), network, ..config };
     change(&mut config);
     Arc::new(Docker::new(config))
 }
@@ -160,10 +160,18 @@ impl Bench {
     }
 
     pub(crate) fn changed(&self, change: impl FnOnce(&mut Wish)) -> Arc<dyn Provider> {
-        let bench = self.path().to_owned();
-        let mut wish = Wish { data: self.data(), bench, program: program(), limits: Limits::default() };
+        let mut wish = self.wish();
         change(&mut wish);
         (self.make)(wish)
+    }
+
+    /// Another provider over the same data.
+    pub(crate) fn changed_by(&self, make: Make) -> Arc<dyn Provider> {
+        make(self.wish())
+    }
+
+    fn wish(&self) -> Wish {
+        Wish { data: self.data(), bench: self.path().to_owned(), program: program(), limits: Limits::default() }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -200,6 +208,7 @@ impl Bench {
         let blueprint = Blueprint {
             instance: instance(),
             lease: LeaseId::made_of(RandomNames.entropy()),
+            generation: 1,
             workspace: workspace.to_owned(),
             demands: stead_model::project::Demands::default(),
         };
@@ -209,7 +218,7 @@ impl Bench {
 
     /// Another instance over the same lease.
     pub(crate) fn next(&self, blueprint: &Blueprint) -> Blueprint {
-        let next = Blueprint { instance: instance(), ..blueprint.clone() };
+        let next = Blueprint { instance: instance(), generation: blueprint.generation + 1, ..blueprint.clone() };
         self.remember(&next);
         next
     }

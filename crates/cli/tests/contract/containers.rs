@@ -1,15 +1,25 @@
 //! What holds for containers alone, against a real engine.
 
 mod engine;
+mod full;
+mod network;
 mod restarted;
+mod root;
 
 use crate::bench::{self, Bench, Wish, build_image, containers, handle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stead_model::enclosure::User;
 use stead_model::lease::Seen;
-use stead_server::provider::docker::Way;
+use stead_server::provider::docker::{Base, Way};
 use stead_server::provider::{Created, Effect, Provider, Trouble};
+
+/// An image with a shell and tools for networks, of a megabyte.
+const BUSYBOX: &str = "stead/test-busybox";
+
+fn provide_busybox(socket: &Path) {
+    build_image(socket, &["--name", BUSYBOX, "--if-missing"]);
+}
 
 const ENGINE: &str = "STEAD_TEST_DOCKER";
 
@@ -22,15 +32,15 @@ fn by_the_engine(wish: Wish) -> Arc<dyn Provider> {
 }
 
 fn without_an_image(wish: Wish) -> Arc<dyn Provider> {
-    containers(wish, ENGINE, |config| "stead/nowhere:7".clone_into(&mut config.image))
+    containers(wish, ENGINE, |config| config.base = Base::Image("stead/nowhere:7".to_owned()))
 }
 
 fn of_busybox(wish: Wish) -> Arc<dyn Provider> {
-    containers(wish, ENGINE, |config| "stead/test-busybox".clone_into(&mut config.image))
+    containers(wish, ENGINE, |config| config.base = Base::Image(BUSYBOX.to_owned()))
 }
 
 fn of_nothing(wish: Wish) -> Arc<dyn Provider> {
-    containers(wish, ENGINE, |config| "stead/test-empty".clone_into(&mut config.image))
+    containers(wish, ENGINE, |config| config.base = Base::Image("stead/test-empty".to_owned()))
 }
 
 fn sealed(wish: Wish) -> Arc<dyn Provider> {
@@ -72,7 +82,7 @@ async fn the_way_through_the_engine_carries_everything_both_ways() {
 #[tokio::test]
 async fn an_image_of_busybox_has_a_shell_that_lasts() {
     if std::env::var_os(ENGINE).is_some() {
-        build_image(&socket(), &["--name", "stead/test-busybox", "--if-missing"]);
+        provide_busybox(&socket());
     }
     let Some(bench) = Bench::new(of_busybox).await else { return };
     let blueprint = bench.blueprint("ash");
@@ -186,4 +196,52 @@ async fn an_orphan_is_found_by_what_is_written_on_it() {
     assert_eq!(found.iter().map(|found| &found.handle).collect::<Vec<_>>(), [&handle(&blueprint, &created)]);
     bench.provider.destroy(&handle(&blueprint, &Created::default())).await.unwrap();
     assert_eq!(bench.provider.list().await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_container_tells_whose_it_is_and_how_many_came_before_it() {
+    let Some(bench) = Bench::new(bench::docker).await else { return };
+    let blueprint = bench.next(&bench.blueprint("labels"));
+    let handle = bench.create(&blueprint).await;
+    let said = engine::send(&socket(), &format!("GET /containers/{}/json", handle.reference), &[]).unwrap();
+    let body = &said[said.find('{').unwrap()..=said.rfind('}').unwrap()];
+    let said: serde_json::Value = serde_json::from_str(body).unwrap();
+    let labels = &said["Config"]["Labels"];
+    let want = [
+        ("instance", blueprint.instance.to_string()),
+        ("lease", blueprint.lease.to_string()),
+        ("generation", "2".to_owned()),
+        ("workspace", "labels".to_owned()),
+        ("provider", "docker".to_owned()),
+    ];
+    for (name, value) in want {
+        assert_eq!(labels[format!("stead.{name}")], value.as_str(), "{labels}");
+    }
+}
+
+#[tokio::test]
+async fn an_image_of_debootstrap_is_a_debian() {
+    let there = std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|dir| dir.join("debootstrap").exists());
+    if !there || !rustix::process::geteuid().is_root() || std::env::var("STEAD_STRESS").as_deref() == Ok("quick") {
+        println!("SKIPPED: no debootstrap here, or no right to use it, or no time for it");
+        return;
+    }
+    let Some(bench) = Bench::new(bench::docker).await else { return };
+    let built = std::process::Command::new(env!("CARGO_BIN_EXE_stead"))
+        .args(["image", "build", "--debootstrap", "--name", "stead/test-debian", "--data"])
+        .arg(bench.path().join("nothing"))
+        .env("DOCKER_HOST", format!("unix://{}", socket().display()))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&built.stderr);
+    if !built.status.success() && said.contains("Failed getting release file") {
+        println!("SKIPPED: no mirror of Debian can be reached");
+        return;
+    }
+    assert!(built.status.success(), "{said}");
+    let mut blueprint = bench.blueprint("debian");
+    blueprint.demands.image = Some("stead/test-debian".to_owned());
+    let shell = bench.shell(&bench.create(&blueprint).await, "main").await;
+    assert_eq!(shell.out(". /etc/os-release; echo $ID; dpkg --get-selections | grep -c bash").await, "debian\n1\n");
+    assert_eq!(shell.out("ls /var/cache/apt/archives/*.deb 2>/dev/null; ls /var/lib/apt/lists").await, "partial\n");
 }

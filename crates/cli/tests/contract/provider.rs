@@ -39,7 +39,7 @@ macro_rules! promises {
                 an_instance_that_died_asleep_is_followed_by_one_that_runs
                 an_unusable_data_directory_is_an_error_that_did_nothing
                 a_missing_program_is_an_error_that_leaves_nothing_running
-                a_full_disk_is_told_as_exhausted
+                a_full_disk_is_told_as_no_space
             }
             look {
                 an_instance_that_never_was_is_gone

@@ -8,6 +8,7 @@
 )]
 
 mod clouds;
+mod containers;
 mod env;
 mod exec;
 mod faults;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,6 +22,9 @@ pub(crate) struct Rig {
     /// Variables for the server.
     pub(crate) variables: Vec<(String, String)>,
     listen: String,
+    pub(crate) program: PathBuf,
+    /// Whom the server runs as, and with which group; absent: whoever runs the tests.
+    pub(crate) user: Option<(u32, u32)>,
 }
 
 /// An answer, read to its end.
@@ -82,6 +86,13 @@ impl Rig {
 
     /// With settings, flags and variables.
     pub(crate) fn with_all(config: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut rig = Self::prepare(config, flags, variables);
+        rig.start();
+        rig
+    }
+
+    /// Everything but the server.
+    pub(crate) fn prepare(config: &str, flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let dir = tempfile::Builder::new().prefix("stead-http-").tempdir().unwrap();
         std::fs::write(dir.path().join("stead.toml"), config).unwrap();
         let agent = ureq::Agent::config_builder()
@@ -93,9 +104,8 @@ impl Rig {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let (url, token, listen) = (String::new(), String::new(), "127.0.0.1:0".to_owned());
-        let mut rig = Self { dir, server: None, url, token, agent, flags, variables, listen };
-        rig.start();
-        rig
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_stead"));
+        Self { dir, server: None, url, token, agent, flags, variables, listen, program, user: None }
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -103,8 +113,11 @@ impl Rig {
     }
 
     pub(crate) fn stead(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stead"));
+        let mut command = Command::new(&self.program);
         command.current_dir(self.dir.path()).env_clear();
+        if let Some((uid, gid)) = self.user {
+            command.uid(uid).gid(gid);
+        }
         command.env("HOME", self.dir.path()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("STEAD_DATA", self.data());
         command

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use stead_model::clock::Timestamp;
 use stead_model::ids::{ProviderName, ThreadId};
 use stead_server::clock::{Clock, RandomNames, SystemClock};
+use stead_server::provider::docker::{Base, ContainerNetwork, Docker, DockerConfig};
 use stead_server::provider::fake::{Fake, Shells};
 use stead_server::provider::local::{self, LocalConfig};
 use stead_server::provider::namespace::{self, NamespaceConfig};
 use stead_server::provider::{Availability, OnMachine, Program, Provider, Providers};
 use stead_server::stead::{Execute, Executed, Parts, Recovered, Sandbox, Settings, Stead, Treatment, Where};
+use stead_server::steward_program::StewardProgram;
 use stead_server::store::{SqliteStore, Store};
 use stead_server::vault::Vault;
 use stead_term::cgroup::Limits;
@@ -87,6 +89,43 @@ pub(crate) fn namespace(data: &Path) -> OnMachine {
         data.join("namespace/workspaces"),
         program(),
     ))
+}
+
+/// The socket of an engine for tests, where there is one.
+pub(crate) const ENGINE: &str = "STEAD_TEST_DOCKER";
+
+/// Containers of this machine's own tools, on the engine for tests.
+pub(crate) fn docker(data: &Path) -> Docker {
+    let socket = std::env::var_os(ENGINE).map_or_else(|| PathBuf::from("/nowhere"), PathBuf::from);
+    let steward = std::env::var_os("STEAD_STATIC_STEWARD").map_or_else(|| program().path, PathBuf::from);
+    let own = data.join("docker");
+    let workspaces = own.join("workspaces");
+    let config = DockerConfig::new(name("docker"), own, workspaces, vec![socket], StewardProgram::at(&steward));
+    Docker::new(DockerConfig { base: Base::Image(IMAGE.to_owned()), network: ContainerNetwork::None, ..config })
+}
+
+const IMAGE: &str = "stead/test-host";
+
+/// Whether containers can be had; if not the test says so and is over. The engine gets the image that they need.
+pub(crate) async fn can_contain(data: &Path) -> bool {
+    let Some(socket) = std::env::var_os(ENGINE) else {
+        println!("SKIPPED: no engine in {ENGINE}");
+        return false;
+    };
+    let built = std::process::Command::new(program().path)
+        .args(["image", "build", "--from-host", "--if-missing", "--name", IMAGE, "--data"])
+        .arg(data)
+        .env("DOCKER_HOST", format!("unix://{}", socket.display()))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    match docker(data).availability().await {
+        Availability::Works(_) => true,
+        Availability::Missing { why, .. } => {
+            println!("SKIPPED: no containers here: {why}");
+            false
+        }
+    }
 }
 
 /// Whether this machine can isolate; if not the test says so and is over.
@@ -166,7 +205,9 @@ pub(crate) async fn start(
         reap_every: Duration::from_hours(1),
     };
     let store = Arc::new(SqliteStore::open(&dir.join("stead.db")).await.unwrap());
-    let providers = Providers::new(four.into_iter().chain(more.iter().cloned()));
+    // Only where it is used: whoever starts asks every provider what it has.
+    let containers = (default.as_str() == "docker").then(|| Arc::new(docker(dir)) as Arc<dyn Provider>);
+    let providers = Providers::new(four.into_iter().chain(containers).chain(more.iter().cloned()));
     let parts = Parts {
         clock: Arc::clone(clock) as Arc<dyn Clock>,
         names: Arc::new(RandomNames),
@@ -192,8 +233,11 @@ async fn end_all(dir: &Path) {
     let names =
         std::fs::read_dir(dir).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
     for called in names.filter(|called| dir.join(called).join("leases").is_dir()) {
-        let provider: Box<dyn Provider> =
-            if called == "namespace" { Box::new(namespace(dir)) } else { Box::new(local_named(dir, &called)) };
+        let provider: Box<dyn Provider> = match called.as_str() {
+            "namespace" => Box::new(namespace(dir)),
+            "docker" => Box::new(docker(dir)),
+            _ => Box::new(local_named(dir, &called)),
+        };
         for found in provider.list().await.into_iter().flatten() {
             let _ = provider.destroy(&found.handle).await;
         }

@@ -26,6 +26,20 @@ on_each_provider! {
     remote_fs_operation_converges_paused_lease,
 }
 
+in_containers! {
+    get_sandbox_creates_all_layers,
+    terminal_state_persists_across_sessions,
+    lease_shared_across_terminals,
+    session_expiry_cleanup,
+    pause_and_resume_session,
+    destroy_session,
+    multiple_threads_independent_sessions,
+    thread_switch_preserves_state,
+    missing_terminal_recreates_with_same_id,
+    missing_lease_recreates_with_same_id,
+    remote_fs_operation_converges_paused_lease,
+}
+
 async fn get_sandbox_creates_all_layers(rig: Rig, provider: &str) {
     let sandbox = rig.sandbox("t").await;
     let row = rig.stead.thread(&thread("t")).await.unwrap();

@@ -1,9 +1,11 @@
 //! What the scenarios have in common: ways to look behind the layers, to hold a command back, and to harm an instance.
 
-use crate::rig::{Rig, can_isolate, local, namespace, thread, wait_for};
+use crate::rig::{ENGINE, Rig, can_contain, can_isolate, docker, local, namespace, thread, wait_for};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, SqliteConnection};
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use stead_model::command::Command;
 use stead_model::ids::{CommandId, InstanceId, LeaseId, TerminalId};
@@ -71,6 +73,28 @@ macro_rules! on_each_steward {
 }
 pub(crate) use on_each_steward;
 
+/// Those of them in which it matters that what runs is a container, on an engine where there is one.
+macro_rules! in_containers {
+    ($($(#[$note:meta])* $test:ident),* $(,)?) => {
+        mod docker {
+            $(#[tokio::test]
+            $(#[$note])*
+            async fn $test() {
+                if let Some(rig) = crate::scene::contained().await {
+                    super::$test(rig, "docker").await;
+                }
+            })*
+        }
+    };
+}
+pub(crate) use in_containers;
+
+/// A rig on containers, where there are such.
+pub(crate) async fn contained() -> Option<Rig> {
+    let rig = Rig::new("docker").await;
+    can_contain(rig.path()).await.then_some(rig)
+}
+
 /// A rig on namespaces, where there are such.
 pub(crate) async fn isolated() -> Option<Rig> {
     let rig = Rig::new("namespace").await;
@@ -82,6 +106,7 @@ pub(crate) async fn truth(rig: &Rig, provider: &str) -> Vec<(InstanceId, Seen)> 
     let found = match provider {
         "local" => local(rig.path()).list().await,
         "namespace" => namespace(rig.path()).list().await,
+        "docker" => docker(rig.path()).list().await,
         "fake" => rig.fake.list().await,
         "toy" => rig.toy.list().await,
         other => panic!("no provider `{other}`"),
@@ -214,10 +239,30 @@ pub(crate) fn start(sandbox: &Sandbox, execute: Execute) -> JoinHandle<Result<Ex
     tokio::spawn(async move { sandbox.run(execute).await })
 }
 
+/// The first process of a sandbox's instance, as the host numbers it.
+pub(crate) async fn first_process(sandbox: &Sandbox) -> i32 {
+    let instance = sandbox.lease().await.unwrap().instance.unwrap();
+    if let Some((_, pid)) = instance.metadata.iter().find(|(name, _)| name == "pid") {
+        return pid.parse().unwrap();
+    }
+    let said = ask_engine(&format!("GET /containers/{}/json", instance.reference));
+    said.split_once("\"Pid\":").unwrap().1.split(',').next().unwrap().parse().unwrap()
+}
+
+/// Asks the engine, as somebody who isn't us.
+pub(crate) fn ask_engine(request: &str) -> String {
+    let mut stream = UnixStream::connect(std::env::var_os(ENGINE).unwrap()).unwrap();
+    let head = format!("{request} HTTP/1.1\r\nHost: engine\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 2"), "{request}: {answer}");
+    answer
+}
+
 /// Kills every process of a sandbox's instance, as the host sees them, at once.
 pub(crate) async fn kill_instance(sandbox: &Sandbox) {
-    let instance = sandbox.lease().await.unwrap().instance.unwrap();
-    let pid = instance.metadata.iter().find(|(name, _)| name == "pid").unwrap().1.parse().unwrap();
+    let pid = first_process(sandbox).await;
     let start_time = stead_term::proc::stat(pid).unwrap().start_time;
     tokio::task::spawn_blocking(move || Tree::of(pid, start_time).kill(Duration::from_secs(20)))
         .await

@@ -118,7 +118,7 @@ fn passes(error: &CloudError) -> bool {
         Trouble::Exhausted => error.after.is_some(),
         // An answer that makes no sense may be one to a request that was heard.
         Trouble::Broken => error.effect == Effect::Unknown,
-        Trouble::NotFound | Trouble::Conflict | Trouble::Denied | Trouble::Unsupported => false,
+        Trouble::NotFound | Trouble::Conflict | Trouble::Denied | Trouble::NoSpace | Trouble::Unsupported => false,
     }
 }
 

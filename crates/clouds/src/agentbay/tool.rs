@@ -131,9 +131,12 @@ impl Inner {
                 };
                 CloudError { trouble, ..error }
             }
-            Trouble::Denied | Trouble::Exhausted | Trouble::Unavailable | Trouble::TimedOut | Trouble::Unsupported => {
-                error
-            }
+            Trouble::Denied
+            | Trouble::Exhausted
+            | Trouble::NoSpace
+            | Trouble::Unavailable
+            | Trouble::TimedOut
+            | Trouble::Unsupported => error,
         }
     }
 

@@ -75,7 +75,7 @@ impl Inner {
 }
 
 fn failed(path: &str, said: &str) -> CloudError {
-    let trouble = if said.contains("No space left") { Trouble::Exhausted } else { Trouble::Broken };
+    let trouble = if said.contains("No space left") { Trouble::NoSpace } else { Trouble::Broken };
     CloudError::new(WHAT, trouble, Effect::Unknown, format!("`{path}`: {}", said.trim()))
 }
 

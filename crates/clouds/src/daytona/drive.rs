@@ -135,7 +135,7 @@ impl Daytona {
 fn passes(error: &CloudError) -> bool {
     match error.trouble {
         Trouble::Unavailable | Trouble::TimedOut | Trouble::Conflict | Trouble::Broken => true,
-        Trouble::NotFound | Trouble::Denied | Trouble::Exhausted | Trouble::Unsupported => false,
+        Trouble::NotFound | Trouble::Denied | Trouble::Exhausted | Trouble::NoSpace | Trouble::Unsupported => false,
     }
 }
 

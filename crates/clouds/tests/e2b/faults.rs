@@ -136,7 +136,7 @@ async fn a_file_arrives_whole_or_not_at_all() {
     client.upload(&id, "/home/user/last/file", Bytes::from_static(b"before")).await.unwrap();
     cloud.faults.plan("Filesystem/Move", Fault::Refuse(507));
     let error = client.upload(&id, "/home/user/last/file", noise(1000)).await.unwrap_err();
-    assert_eq!(error.trouble, Trouble::Exhausted);
+    assert_eq!(error.trouble, Trouble::NoSpace);
     assert_eq!(said(&client, &id, "ls last; cat last/file").await, "file\nbefore");
 
     // Its bytes are those that were sent.

@@ -32,6 +32,7 @@ impl WrittenProvider {
             ("read_only", self.read_only.is_some()),
             ("socket", self.socket.is_some()),
             ("read_only_root", self.read_only_root.is_some()),
+            ("root", self.root.is_some()),
             ("limits", !self.limits.is_empty()),
             ("domain", self.domain.is_some() && kind != "e2b"),
             ("target", self.target.is_some() && kind != "daytona"),

@@ -1,7 +1,7 @@
 //! Providers of kind `docker`.
 
 use super::{At, ConfigError, Ground, WrittenProvider, absolute, read_user};
-use crate::provider::docker::{ContainerNetwork, Docker, DockerConfig};
+use crate::provider::docker::{Base, ContainerNetwork, Docker, DockerConfig, Root};
 use crate::steward_program::{StewardProgram, VARIABLE};
 use std::path::PathBuf;
 use stead_model::ids::ProviderName;
@@ -41,10 +41,19 @@ impl WrittenProvider {
         if let Some(path) = self.mount_path {
             config.mount_path = absolute(at, "mount_path", path)?;
         }
+        if let Some(root) = self.root {
+            if self.image.is_some() {
+                return Err(at.wrong("root", "containers are made of it or of `image`, not of both"));
+            }
+            config.base = Base::Root(Root::new(absolute(at, "root", root)?));
+        }
         if let Some(image) = self.image {
             let sensible =
                 !image.is_empty() && !image.starts_with('-') && image.bytes().all(|byte| byte.is_ascii_graphic());
-            config.image = if sensible { image } else { return Err(at.wrong("image", "that is no name of an image")) };
+            if !sensible {
+                return Err(at.wrong("image", "that is no name of an image"));
+            }
+            config.base = Base::Image(image);
         }
         Ok(Docker::new(config))
     }

@@ -301,6 +301,11 @@ const EXAMPLES: [Section; 4] = [
                 "\"stead/base\"",
                 &["What threads run in whose project names no other; `stead image build` makes this one."],
             ),
+            absent(
+                "root",
+                "\"/srv/debian\"",
+                &["Instead of an image: a directory of this machine with a system in it, of which one is made."],
+            ),
             set(
                 "socket",
                 "\"/var/run/docker.sock\"",

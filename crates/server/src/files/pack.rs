@@ -168,7 +168,7 @@ pub(crate) fn pack_dir(dir: &Path, without: &[&str], into: impl Write) -> Result
 fn append<W: Write>(builder: &mut Builder<W>, path: &[u8], file: std::fs::File, stat: &Stat) -> io::Result<()> {
     let mut header = header(stat, EntryType::Regular);
     header.set_size(size(stat));
-    builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), Exactly { file, left: size(stat) })
+    builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), Exactly::new(file, size(stat)))
 }
 
 /// The same, with bytes that the file had at one moment. If it may have changed while it was read it is read again: what
@@ -177,7 +177,7 @@ fn append_whole<W: Write>(builder: &mut Builder<W>, path: &[u8], file: std::fs::
     let mut header = header(stat, EntryType::Regular);
     header.set_size(size(stat));
     let began = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let mut first = Summed { inner: Exactly { file: file.try_clone()?, left: size(stat) }, sum: Sha256::new() };
+    let mut first = Summed { inner: Exactly::new(file.try_clone()?, size(stat)), sum: Sha256::new() };
     builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), &mut first)?;
     let after = rustix::fs::fstat(&file)?;
     let written = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
@@ -187,7 +187,7 @@ fn append_whole<W: Write>(builder: &mut Builder<W>, path: &[u8], file: std::fs::
         return Ok(());
     }
     (&file).rewind()?;
-    let mut second = Summed { inner: Exactly { file, left: size(stat) }, sum: Sha256::new() };
+    let mut second = Summed { inner: Exactly::new(file, size(stat)), sum: Sha256::new() };
     io::copy(&mut second, &mut io::sink())?;
     if first.sum.finalize() != second.sum.finalize() {
         let message = format!("`{}` was changed while it was packed", String::from_utf8_lossy(path));
@@ -222,9 +222,15 @@ fn header(stat: &Stat, kind: EntryType) -> Header {
 }
 
 /// As many bytes as the header says: no more if the file grows, and an error if it shrinks.
-struct Exactly {
+pub(crate) struct Exactly {
     file: std::fs::File,
     left: u64,
+}
+
+impl Exactly {
+    pub(crate) fn new(file: std::fs::File, length: u64) -> Self {
+        Self { file, left: length }
+    }
 }
 
 impl Read for Exactly {

@@ -232,7 +232,8 @@ impl Driver {
         let lease = self.record(&lease, &Input::Begin(id.clone()), source, change).await?;
         self.instance = Some(instance.clone());
         let (name, workspace) = (self.id.clone(), lease.workspace.clone());
-        let blueprint = Blueprint { instance: id.clone(), lease: name, workspace, demands };
+        let generation = lease.version;
+        let blueprint = Blueprint { instance: id.clone(), lease: name, generation, workspace, demands };
         let called = self.call(&lease, "create", |provider| async move { provider.create(&blueprint).await }).await;
         self.core.measure.created(&lease.provider, called.is_ok());
         match called {

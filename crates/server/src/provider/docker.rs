@@ -20,9 +20,11 @@ mod image;
 mod look;
 mod measure;
 mod recipe;
+mod root;
 mod sleep;
 
-pub use image::{ImageError, Images};
+pub use image::{ImageError, Images, archive};
+pub use root::{Root, Unreadable};
 
 use super::place::Places;
 use super::{
@@ -54,7 +56,7 @@ pub struct DockerConfig {
     /// Where engines listen, in the order in which they are tried.
     pub sockets: Vec<PathBuf>,
     pub steward: StewardProgram,
-    pub image: String,
+    pub base: Base,
     pub limits: Limits,
     pub network: ContainerNetwork,
     /// Absent: whoever the server is, so that what is written inside can be read outside.
@@ -66,6 +68,14 @@ pub struct DockerConfig {
     /// What `/tmp` may hold; absent: it is a part of the container's disk.
     pub tmp_bytes: Option<u64>,
     pub way: Way,
+}
+
+/// What containers are made of whose project names no image.
+#[derive(Debug, Clone)]
+pub enum Base {
+    Image(String),
+    /// A directory of this machine.
+    Root(Root),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +109,7 @@ impl DockerConfig {
             workspaces,
             sockets,
             steward,
-            image: BASE_IMAGE.to_owned(),
+            base: Base::Image(BASE_IMAGE.to_owned()),
             limits: Limits::default(),
             network: ContainerNetwork::Bridge,
             user: None,
@@ -119,6 +129,8 @@ pub struct Docker {
     /// Tells containers of this data directory from those of another server on the same engine.
     owner: String,
     readings: Readings,
+    /// Held by whoever makes an image of a root directory.
+    imports: tokio::sync::Mutex<()>,
 }
 
 impl Docker {
@@ -126,7 +138,7 @@ impl Docker {
         let places = Places { data: config.data.clone(), workspaces: config.workspaces.clone() };
         let engine = Engine::new(config.name.clone(), config.sockets.clone());
         let owner = recipe::owner(&config.data);
-        Self { config, places, engine, owner, readings: Readings::default() }
+        Self { config, places, engine, owner, readings: Readings::default(), imports: tokio::sync::Mutex::default() }
     }
 
     fn home(&self) -> PathBuf {

@@ -422,7 +422,7 @@ impl Machine {
 pub(super) fn trouble_of(error: &io::Error) -> Trouble {
     let kind = error.kind();
     if matches!(kind, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
-        Trouble::Exhausted
+        Trouble::NoSpace
     } else if kind == io::ErrorKind::PermissionDenied {
         Trouble::Denied
     } else if kind == io::ErrorKind::TimedOut {

@@ -9,24 +9,48 @@ use stead_server::provider::{Availability, Effect, Provider, Trouble};
 use stead_term::cgroup::Limits;
 
 /// An engine of this test's own.
-struct Engine {
+pub(super) struct Engine {
     dir: PathBuf,
     process: Child,
 }
 
 impl Engine {
+    /// Whether one can be had here; else a word about it.
+    pub(super) fn can_start() -> bool {
+        let is_there = Command::new("dockerd").arg("--version").stdout(Stdio::null()).status().is_ok();
+        let can = is_there && rustix::process::geteuid().is_root() && std::env::var_os("STEAD_TEST_DOCKER").is_some();
+        if !can {
+            println!("SKIPPED: no engine can be started here");
+        }
+        can
+    }
+
     fn start(dir: &Path, more: &[&str]) -> Self {
-        Self { dir: dir.to_owned(), process: Self::spawn(dir, more) }
+        Self { dir: dir.to_owned(), process: Self::spawn(Command::new("dockerd"), dir, more) }
     }
 
     fn again(&mut self, more: &[&str]) {
-        self.process = Self::spawn(&self.dir, more);
+        self.process = Self::spawn(Command::new("dockerd"), &self.dir, more);
     }
 
-    fn spawn(dir: &Path, more: &[&str]) -> Child {
+    /// One that keeps its things in memory, of which there is as much as the options say; nobody but it sees that mount.
+    pub(super) fn start_on_tmpfs(dir: &Path, options: &str) -> Self {
+        let script = format!("mount -t tmpfs -o {options} tmpfs {}/root && exec dockerd \"$@\"", dir.display());
+        let mut apart = Command::new("unshare");
+        apart.args(["--mount", "sh", "-c", &script, "sh"]);
+        Self { dir: dir.to_owned(), process: Self::spawn(apart, dir, &[]) }
+    }
+
+    /// A directory of this engine, as it sees it itself.
+    pub(super) fn seen(&self, name: &str) -> PathBuf {
+        let path = self.dir.join(name);
+        PathBuf::from(format!("/proc/{}/root", self.process.id())).join(path.strip_prefix("/").unwrap())
+    }
+
+    fn spawn(mut command: Command, dir: &Path, more: &[&str]) -> Child {
         let log = std::fs::File::options().create(true).append(true).open(dir.join("log")).unwrap();
         let at = |flag: &str, name: &str| format!("{flag}={}", dir.join(name).display());
-        Command::new("dockerd")
+        command
             .args([at("--data-root", "root"), at("--exec-root", "exec"), at("--pidfile", "pid")])
             .args([format!("--host=unix://{}", dir.join("sock").display()), "--iptables=false".to_owned()])
             .args(["--bridge=none"].iter().chain(more))
@@ -37,7 +61,7 @@ impl Engine {
             .unwrap()
     }
 
-    async fn answers(&self) {
+    pub(super) async fn answers(&self) {
         let socket = self.dir.join("sock");
         let ping =
             || super::engine::send(&socket, "GET /_ping", &[]).is_ok_and(|said| said.starts_with("HTTP/1.1 200"));
@@ -74,9 +98,7 @@ fn beside(wish: Wish) -> Arc<dyn Provider> {
 
 #[tokio::test]
 async fn an_engine_that_dies_and_comes_back_is_told_truly() {
-    let can = Command::new("dockerd").arg("--version").stdout(Stdio::null()).status().is_ok();
-    if !can || !rustix::process::geteuid().is_root() || std::env::var_os("STEAD_TEST_DOCKER").is_none() {
-        println!("SKIPPED: no engine can be started here");
+    if !Engine::can_start() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -233,7 +233,7 @@ impl Drop for Mount {
     }
 }
 
-pub(crate) async fn a_full_disk_is_told_as_exhausted(bench: &Bench) {
+pub(crate) async fn a_full_disk_is_told_as_no_space(bench: &Bench) {
     if !bench.lives() {
         return;
     }
@@ -247,7 +247,7 @@ pub(crate) async fn a_full_disk_is_told_as_exhausted(bench: &Bench) {
         let provider = bench.changed(|wish| wish.data.clone_from(&mount.0));
         let blueprint = bench.blueprint("full");
         let error = provider.create(&blueprint).await.unwrap_err();
-        assert_eq!((error.trouble, error.effect), (Trouble::Exhausted, Effect::None), "{options}: {error:?}");
+        assert_eq!((error.trouble, error.effect), (Trouble::NoSpace, Effect::None), "{options}: {error:?}");
         let handle = handle(&blueprint, &stead_server::provider::Created::default());
         assert_eq!(provider.status(&handle).await, Ok(Seen::Gone));
         assert_eq!(groups_named(&[blueprint.lease.to_string()]), Vec::<PathBuf>::new(), "{options}");

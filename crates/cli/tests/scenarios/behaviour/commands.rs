@@ -180,6 +180,15 @@ on_each_steward! {
     the_same_id_again_is_told_with_what_it_printed,
 }
 
+in_containers! {
+    an_instance_killed_under_a_command_makes_it_lost_and_it_is_not_run_again,
+    a_steward_killed_under_a_command_changes_nothing_about_it,
+    commands_beside_a_killed_instance_run_once_or_are_lost,
+    pausing_freezes_a_command_and_resuming_lets_it_go_on,
+    a_forced_pause_is_not_undone_by_the_one_who_waits_for_the_command,
+    a_command_whose_caller_went_away_is_followed_to_its_end,
+}
+
 async fn an_instance_killed_under_a_command_makes_it_lost_and_it_is_not_run_again(rig: Rig, _: &str) {
     let sandbox = rig.sandbox("t").await;
     run(&sandbox, "export KEPT=yes").await;
@@ -203,8 +212,7 @@ async fn an_instance_killed_under_a_command_makes_it_lost_and_it_is_not_run_agai
 
 /// The steward's process, as this machine numbers it: the program that is neither the keeper nor a shell.
 async fn steward_pid(sandbox: &stead_server::stead::Sandbox) -> i32 {
-    let instance = sandbox.lease().await.unwrap().instance.unwrap();
-    let root: i32 = instance.metadata.iter().find(|(name, _)| name == "pid").unwrap().1.parse().unwrap();
+    let root = first_process(sandbox).await;
     wait_for("the steward's process", || async {
         let mut queue = vec![root];
         let mut found = None;

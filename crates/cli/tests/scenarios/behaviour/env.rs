@@ -19,6 +19,13 @@ on_each_provider! {
     what_is_asked_for_after_a_restart_is_there_too,
 }
 
+in_containers! {
+    they_are_there_when_the_first_instance_is_made,
+    nothing_is_woken_and_they_are_there_after_it_is,
+    they_outlive_the_loss_of_the_instance,
+    what_is_asked_for_after_a_restart_is_there_too,
+}
+
 mod stewards {
     use super::*;
     on_each_steward! { what_runs_on_after_the_server_died_is_told_by_the_next }

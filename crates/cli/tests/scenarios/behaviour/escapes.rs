@@ -2,7 +2,7 @@
 //! is tried, they are neither read nor changed, and the refusal says what it is.
 
 use super::archives::{all, archive, entry, unpack};
-use crate::rig::{Rig, local, namespace, thread};
+use crate::rig::{Rig, docker, local, namespace, thread};
 use crate::scene::*;
 use rustix::fs::{CWD, FileType, Mode};
 use std::fs;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use stead_server::Error;
 use stead_server::files::{Bounds, Condition, Edit, Files, Grep, Overwrite, Page};
-use stead_server::provider::Provider;
+use stead_server::provider::{Provider, Tree};
 
 on_each_steward! {
     no_path_leads_out,
@@ -21,6 +21,11 @@ on_each_steward! {
     what_has_no_bytes_is_not_waited_for,
     no_archive_entry_leads_out,
     a_second_name_is_never_written_through,
+    whoever_swaps_a_directory_for_a_link_meanwhile_does_not_win,
+}
+
+in_containers! {
+    no_path_leads_out,
     whoever_swaps_a_directory_for_a_link_meanwhile_does_not_win,
 }
 
@@ -32,7 +37,7 @@ struct Scene {
     files: Files,
     /// The workspace, as the host sees it.
     workspace: PathBuf,
-    home: PathBuf,
+    home: Tree,
     /// Where nothing of any sandbox is.
     outside: tempfile::TempDir,
     /// Another thread's workspace, and the data directory.
@@ -46,10 +51,11 @@ impl Scene {
             let workspace = rig.stead.thread(&thread(name)).await.unwrap().workspace;
             let trees = match provider {
                 "local" => local(rig.path()).trees(&workspace),
+                "docker" => docker(rig.path()).trees(&workspace),
                 _ => namespace(rig.path()).trees(&workspace),
             };
-            let home = trees.iter().find(|tree| tree.outside.ends_with("home")).unwrap().outside.clone();
-            for dir in [&trees[0].outside, &home] {
+            let home = trees.iter().find(|tree| tree.outside.ends_with("home")).unwrap().clone();
+            for dir in [&trees[0].outside, &home.outside] {
                 fs::create_dir_all(dir).unwrap();
             }
             (trees[0].outside.clone(), home)
@@ -228,8 +234,8 @@ async fn no_path_leads_out(rig: Rig, provider: &str) {
     for (name, target, _) in &links {
         scene.link(target, name);
     }
-    symlink(outside, scene.home.join("out")).unwrap();
-    let home = if provider == "local" { text(&scene.home) } else { "/home/agent".to_owned() };
+    symlink(outside, scene.home.outside.join("out")).unwrap();
+    let home = &scene.home.inside;
     let before = all(files).await;
     let mut attempts = 0;
     for path in plain.iter().map(String::as_str) {

@@ -21,6 +21,12 @@ on_each_provider! {
     files_are_served_while_the_instance_sleeps_and_while_there_is_none,
 }
 
+in_containers! {
+    what_is_written_outside_is_the_sandboxs_own_inside,
+    links_inside_are_followed_in_the_sandboxs_own_terms,
+    files_are_served_while_the_instance_sleeps_and_while_there_is_none,
+}
+
 fn page(limit: usize) -> Page {
     Page { limit, after: None }
 }

@@ -30,6 +30,12 @@ on_each_steward! {
     a_hundred_forks_at_once_are_a_hundred_threads,
 }
 
+in_containers! {
+    a_copy_has_state_and_files_and_goes_its_own_way,
+    a_fork_of_a_paused_thread_wakes_nothing,
+    a_shared_fork_is_on_the_same_lease_with_its_own_state,
+}
+
 async fn a_copy_has_state_and_files_and_goes_its_own_way(rig: Rig, _: &str) {
     let sandbox = rig.sandbox("t").await;
     run(

@@ -18,6 +18,12 @@ on_each_provider! {
     pausing_resuming_and_destroying_twice_is_as_once,
 }
 
+in_containers! {
+    who_may_not_wake_a_paused_lease_is_told_that_it_is_paused,
+    waking_is_logged_as_auto_resume,
+    pausing_resuming_and_destroying_twice_is_as_once,
+}
+
 async fn who_may_not_wake_a_paused_lease_is_told_that_it_is_paused(rig: Rig, provider: &str) {
     rig.sandbox("t").await;
     rig.stead.pause(&thread("t"), Force::No).await.unwrap();
@@ -211,7 +217,9 @@ async fn a_provider_that_never_answers_is_given_up_on_and_the_lease_is_not_stuck
 #[tokio::test]
 async fn a_refused_creation_leaves_no_instance() {
     let rig = Rig::new("toy").await;
-    for (trouble, code) in [(Trouble::Exhausted, "limit_reached"), (Trouble::Denied, "provider_error")] {
+    let refusals =
+        [(Trouble::Exhausted, "limit_reached"), (Trouble::NoSpace, "no_space"), (Trouble::Denied, "provider_error")];
+    for (trouble, code) in refusals {
         rig.toy.next(Call::Create, Mischief::Refuse(trouble));
         let raised = rig.stead.get_sandbox(Where::thread(thread("t"))).await.unwrap_err();
         assert_eq!(raised.code(), code);

@@ -15,6 +15,11 @@ on_each_provider! {
     an_id_is_not_run_again_on_another_instance,
 }
 
+in_containers! {
+    an_id_is_not_run_again_by_another_server,
+    an_id_is_not_run_again_on_another_instance,
+}
+
 async fn the_same_id_again_is_the_same_record(rig: Rig, _: &str) {
     let sandbox = rig.sandbox("t").await;
     let first = sandbox.run(execute("c1", "echo ran >>ran; echo out; (exit 5)")).await.unwrap();

@@ -92,8 +92,8 @@ pub(super) fn acknowledge(dir: &Path, number: u64) {
 
 /// A server is killed while `text` runs, when `begun` is there; then `meanwhile`, then another server.
 async fn killed_during(provider: &str, text: &str, meanwhile: impl AsyncFnOnce(&Path)) -> Option<(Rig, Recovered)> {
-    if provider == "namespace" {
-        isolated().await?;
+    if !is_here(provider).await {
+        return None;
     }
     let dir = tempfile::tempdir().unwrap();
     let child = play(dir.path(), provider, text);
@@ -113,7 +113,7 @@ fn ids(commands: &[stead_model::ids::CommandId]) -> Vec<&str> {
     commands.iter().map(stead_model::ids::CommandId::as_str).collect()
 }
 
-/// Both providers whose stewards outlive a server.
+/// The providers whose stewards outlive a server.
 macro_rules! on_each_survivor {
     ($($(#[$note:meta])* $test:ident),* $(,)?) => {
         mod local {
@@ -130,7 +130,28 @@ macro_rules! on_each_survivor {
                 super::$test("namespace").await;
             })*
         }
+        mod docker {
+            $(#[tokio::test]
+            $(#[$note])*
+            async fn $test() {
+                super::$test("docker").await;
+            })*
+        }
     };
+}
+
+/// Whether there is such a provider here; if not the test says so and is over.
+async fn is_here(provider: &str) -> bool {
+    match provider {
+        "namespace" => isolated().await.is_some(),
+        "docker" => contained().await.is_some(),
+        _ => true,
+    }
+}
+
+/// Containers take ten times as long to be made as processes: of what is done again and again, a fifth of the rounds.
+fn rounds(provider: &str, usual: u32) -> u32 {
+    if provider == "docker" { usual.div_ceil(5) } else { usual }
 }
 
 on_each_survivor! {
@@ -195,6 +216,10 @@ async fn an_instance_killed_meanwhile_makes_its_command_lost_with_what_the_journ
         let lease = std::fs::read_dir(leases).unwrap().flatten().next().unwrap().path();
         let text = std::fs::read_to_string(lease.join("instance")).unwrap();
         let words: Vec<&str> = text.split_whitespace().collect();
+        if provider == "docker" {
+            ask_engine(&format!("POST /containers/stead-{}/kill", words[0]));
+            return;
+        }
         let (pid, start_time) = (words[1].parse().unwrap(), words[2].parse().unwrap());
         let kill = move || stead_term::tree::Tree::of(pid, start_time).kill(Duration::from_secs(20));
         tokio::task::spawn_blocking(kill).await.unwrap().unwrap();
@@ -215,13 +240,10 @@ async fn an_instance_killed_meanwhile_makes_its_command_lost_with_what_the_journ
 }
 
 async fn a_command_asleep_at_the_start_is_followed_after_it_is_woken(provider: &str) {
-    let mut rig = match provider {
-        "namespace" => match isolated().await {
-            Some(rig) => rig,
-            None => return,
-        },
-        _ => Rig::new(provider).await,
-    };
+    if !is_here(provider).await {
+        return;
+    }
+    let mut rig = Rig::new(provider).await;
     let sandbox = rig.sandbox("t").await;
     let running = start(&sandbox, execute("c1", &format!(": >begun; {}; echo end; (exit 2)", gate("go"))));
     wait_for_file(&sandbox, "begun").await;
@@ -249,14 +271,14 @@ impl Dice {
 
 /// Ten servers one after the other, each killed at some moment of running, pausing, closing, destroying and making.
 async fn a_server_killed_again_and_again_loses_and_repeats_nothing(provider: &str) {
-    if provider == "namespace" && isolated().await.is_none() {
+    if !is_here(provider).await {
         return;
     }
     let mut dice = Dice(41);
     let dir = tempfile::tempdir().unwrap();
     let mut next = 1;
     let mut answered = BTreeSet::new();
-    for round in 0..10 {
+    for round in 0..rounds(provider, 10) {
         let child = play(dir.path(), provider, &format!("churn {next}"));
         wait_for("an answer of this server", || async {
             let text = std::fs::read_to_string(dir.path().join("acknowledged")).ok()?;
@@ -310,6 +332,7 @@ async fn a_server_killed_again_and_again_loses_and_repeats_nothing(provider: &st
         assert_eq!(lease.observed, Observed::Running, "{case}");
         let instances: Vec<_> = match provider {
             "local" => crate::rig::local(dir.path()).list_ids().await,
+            "docker" => crate::rig::docker(dir.path()).list_ids().await,
             _ => crate::rig::namespace(dir.path()).list_ids().await,
         };
         assert_eq!(instances, [lease.instance.clone().unwrap()], "{case}: one instance");
@@ -322,16 +345,16 @@ async fn a_server_killed_again_and_again_loses_and_repeats_nothing(provider: &st
 }
 
 async fn a_server_killed_while_an_instance_is_made_leaves_a_thread_that_works(provider: &str) {
-    if provider == "namespace" && isolated().await.is_none() {
+    if !is_here(provider).await {
         return;
     }
     let mut dice = Dice(11);
     let dir = tempfile::tempdir().unwrap();
-    for round in 0..25 {
+    for round in 0..rounds(provider, 25) {
         let _ = std::fs::remove_file(dir.path().join("acknowledged"));
         let child = play(dir.path(), provider, "births");
         wait_for("the first", || async { dir.path().join("acknowledged").exists().then_some(()) }).await;
-        let moment = Instant::now() + Duration::from_millis(dice.below(150));
+        let moment = Instant::now() + Duration::from_millis(dice.below(if provider == "docker" { 1500 } else { 150 }));
         wait_for("the moment", || async { (Instant::now() >= moment).then_some(()) }).await;
         kill(child);
         let fake = Fake::new(name("fake"), Shells::Real(dir.path().join("fake")));
@@ -347,6 +370,7 @@ async fn a_server_killed_while_an_instance_is_made_leaves_a_thread_that_works(pr
         assert_eq!(stead.pause(&thread("t"), Force::No).await.unwrap().lease.observed, Observed::Paused, "{case}");
         let seen: Vec<_> = match provider {
             "local" => crate::rig::local(dir.path()).list_all().await,
+            "docker" => crate::rig::docker(dir.path()).list_all().await,
             _ => crate::rig::namespace(dir.path()).list_all().await,
         };
         assert_eq!(seen, [(instance, Seen::Paused)], "{case}: one instance, and it sleeps");

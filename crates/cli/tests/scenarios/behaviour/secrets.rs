@@ -18,6 +18,11 @@ on_each_provider! {
     a_copy_of_a_terminal_has_its_secrets,
 }
 
+in_containers! {
+    a_secret_is_in_the_shell_shown_masked_and_on_no_disk,
+    a_secret_set_before_asleep_or_while_busy_is_there_for_the_next_command,
+}
+
 const VALUE: &str = "s3cr3t-Va1ue";
 const LENGTH: &str = "printf %s \"${TOKEN-}\" | wc -c";
 

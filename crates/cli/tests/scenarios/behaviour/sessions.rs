@@ -24,6 +24,11 @@ on_each_provider! {
     history_is_kept_with_its_reasons,
 }
 
+in_containers! {
+    the_reaper_pauses_before_it_closes,
+    a_running_command_defers_expiry,
+}
+
 async fn the_reaper_pauses_before_it_closes(rig: Rig, provider: &str) {
     let sandbox = rig.sandbox("t").await;
     run(&sandbox, "cd /tmp; export KEPT=1").await;

@@ -16,6 +16,10 @@ on_each_provider! {
     a_busy_terminal_rejects_when_asked_to,
 }
 
+in_containers! {
+    named_terminals_share_files_but_neither_directory_nor_variables,
+}
+
 async fn named_terminals_share_files_but_neither_directory_nor_variables(rig: Rig, provider: &str) {
     let first = rig.sandbox("t").await;
     rig.stead.create_terminal(&thread("t"), "build", Some(b"/usr".to_vec()), &[]).await.unwrap();

@@ -15,6 +15,10 @@ on_each_provider! {
     thirty_two_commands_on_a_new_thread_get_one_of_each_layer,
 }
 
+in_containers! {
+    thirty_two_callers_of_a_new_thread_get_one_of_each_layer,
+}
+
 async fn assert_one_of_each(rig: &Rig, provider: &str) {
     for table in ["threads", "terminals", "leases", "instances", "sessions"] {
         assert_eq!(count(rig, &format!("SELECT count(*) FROM {table}")).await, 1, "{table}");

@@ -10,10 +10,12 @@
 use super::super::place::{Occupant, give};
 use super::super::{Blueprint, Created, Effect, Handle, ProviderError, Trouble};
 use super::engine::{self, START};
+use super::image;
 use super::look::{Container, Looked, State};
-use super::{Docker, recipe};
+use super::{Base, Docker, recipe};
 use crate::steward::Steward;
 use crate::steward_program::HINT;
+use bollard::models::{SystemInfo, SystemInfoCgroupVersionEnum};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, LogsOptionsBuilder};
 use futures_util::StreamExt;
 use std::fs::{DirBuilder, File};
@@ -24,6 +26,15 @@ use std::time::{Duration, Instant};
 use stead_model::enclosure::User;
 use stead_model::ids::LeaseId;
 use stead_model::lease::{Caveat, Seen};
+use stead_term::cgroup::Limits;
+
+/// Who is root in an engine's containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EngineRoot {
+    Root,
+    /// We are: the engine runs without root, as the user that the server is.
+    Us,
+}
 
 const WHAT: &str = "start a container";
 
@@ -41,17 +52,20 @@ impl Docker {
         let program = self.program().await?;
         let _turn = self.prepare(blueprint).await?;
         let docker = self.engine.docker(WHAT).await?;
-        let user = self.user_inside(docker).await?;
-        let caveats = self.caveats(docker, blueprint).await?;
+        let info = self.info(docker, blueprint).await?;
+        let root = self.root_of(&info).await;
+        let user = self.user_inside(root);
+        let caveats = self.caveats(&info, root, blueprint);
         if let Some(container) = self.adopt(blueprint).await? {
             return Ok(self.created(blueprint, &container, caveats));
         }
+        let image = self.image_for(blueprint).await?;
         self.hand_over(blueprint, &user).await?;
         let name = recipe::container_name(&blueprint.instance);
         let options = CreateContainerOptionsBuilder::new().name(&name).build();
-        let body = self.recipe(blueprint, &program, &user);
+        let body = self.recipe(blueprint, image.clone(), &program, &user);
         if let Err(error) = docker.create_container(Some(options), body).await {
-            return Err(self.without_image(blueprint, error));
+            return Err(self.without_image(&image, error));
         }
         match self.begin(blueprint).await {
             Ok(container) => Ok(self.created(blueprint, &container, caveats)),
@@ -198,51 +212,74 @@ impl Docker {
         if said.trim().is_empty() { String::new() } else { format!(": {}", said.trim()) }
     }
 
-    fn without_image(&self, blueprint: &Blueprint, error: bollard::errors::Error) -> ProviderError {
-        let image = self.image_for(blueprint);
+    async fn image_for(&self, blueprint: &Blueprint) -> Result<String, ProviderError> {
+        match (&blueprint.demands.image, &self.config.base) {
+            (Some(image), _) | (None, Base::Image(image)) => Ok(image.clone()),
+            (None, Base::Root(root)) => self.image_of(root).await,
+        }
+    }
+
+    fn without_image(&self, image: &str, error: bollard::errors::Error) -> ProviderError {
         if engine::is_absent(&error) {
-            let advice = format!("`docker pull {image}` fetches it, `stead image build --name {image}` makes one");
-            let message = format!("the engine has no image `{image}`; {advice}");
+            let message = format!("the engine has no image `{image}`; {}", advice(image));
             return self.engine.error(WHAT, Trouble::NotFound, Effect::None, message);
         }
         self.engine.failed(WHAT)(error)
     }
 
     /// Who commands run as. Files that they make are read from outside, so that is whoever we are, as the engine sees us.
-    async fn user_inside(&self, docker: &bollard::Docker) -> Result<User, ProviderError> {
+    fn user_inside(&self, root: EngineRoot) -> User {
         if let Some(user) = &self.config.user {
-            return Ok(user.clone());
+            return user.clone();
         }
-        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let name = self.user_name().to_owned();
-        if uid == 0 {
-            return Ok(User { name, uid, gid });
+        match root {
+            EngineRoot::Root => {
+                let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                User { name, uid, gid }
+            }
+            EngineRoot::Us => User { name, uid: 0, gid: 0 },
         }
-        let info = docker.info().await.map_err(self.engine.failed(WHAT))?;
-        let rootless = info.security_options.unwrap_or_default().iter().any(|option| option.contains("rootless"));
-        // Its root is us.
-        Ok(if rootless { User { name, uid: 0, gid: 0 } } else { User { name, uid, gid } })
+    }
+
+    async fn root_of(&self, info: &SystemInfo) -> EngineRoot {
+        let uid = rustix::process::geteuid();
+        let says_so = info.security_options.iter().flatten().any(|option| option.contains("rootless"));
+        // Not every Podman says that it is: then it is known by who listens.
+        if !uid.is_root() && (says_so || self.engine.owner().await == Some(uid.as_raw())) {
+            EngineRoot::Us
+        } else {
+            EngineRoot::Root
+        }
+    }
+
+    /// Asked for only where something depends on it: the engine counts all that it has for an answer.
+    async fn info(&self, docker: &bollard::Docker, blueprint: &Blueprint) -> Result<SystemInfo, ProviderError> {
+        let Limits { memory, processes, cpu_millis } = self.limits_for(blueprint);
+        let limited = memory.is_some() || processes.is_some() || cpu_millis.is_some();
+        if rustix::process::geteuid().is_root() && !limited {
+            return Ok(SystemInfo::default());
+        }
+        let looking = |error| ProviderError { effect: Effect::None, ..self.engine.failed(WHAT)(error) };
+        docker.info().await.map_err(looking)
     }
 
     /// Limits that were asked for and that the engine can't keep.
-    async fn caveats(&self, docker: &bollard::Docker, blueprint: &Blueprint) -> Result<Vec<Caveat>, ProviderError> {
+    fn caveats(&self, info: &SystemInfo, root: EngineRoot, blueprint: &Blueprint) -> Vec<Caveat> {
         let limits = self.limits_for(blueprint);
-        if limits.memory.is_none() && limits.processes.is_none() && limits.cpu_millis.is_none() {
-            return Ok(Vec::new());
-        }
-        let looking = |error| ProviderError { effect: Effect::None, ..self.engine.failed(WHAT)(error) };
-        let info = docker.info().await.map_err(looking)?;
+        // An ordinary user may make no control groups of the first kind; the engine goes on without, and says nothing.
+        let none = root == EngineRoot::Us && info.cgroup_version == Some(SystemInfoCgroupVersionEnum::_1);
         let all = [
             ("memory", limits.memory.is_some(), info.memory_limit),
             ("processes", limits.processes.is_some(), info.pids_limit),
             ("cpu", limits.cpu_millis.is_some(), info.cpu_cfs_quota),
         ];
-        let missing = all.into_iter().filter(|(_, asked, can)| *asked && *can == Some(false));
+        let missing = all.into_iter().filter(|(_, asked, can)| *asked && (none || *can == Some(false)));
         let caveat = |(what, _, _): (&str, bool, Option<bool>)| Caveat {
             code: format!("{what}-not-limited"),
             message: format!("the engine can't limit {what} on this machine"),
         };
-        Ok(missing.map(caveat).collect())
+        missing.map(caveat).collect()
     }
 
     /// Whether containers can be had here, by asking the engine.
@@ -270,14 +307,17 @@ impl Docker {
             engine.map_or_else(|| "an engine".to_owned(), |engine| format!("{} {}", engine.name, engine.version));
         let socket = self.engine.socket().map(|socket| socket.display().to_string()).unwrap_or_default();
         let mut notes = vec![format!("{named} at `{socket}`")];
-        let image = &self.config.image;
-        match docker.inspect_image(image).await {
-            Ok(_) => notes.push(format!("image `{image}` is there")),
-            Err(error) if engine::is_absent(&error) => notes.push(format!(
-                "image `{image}` is not there: `docker pull {image}` fetches it, `stead image build --name {image}` makes one"
-            )),
-            Err(error) => return Err(plain(self.engine.failed(WHAT)(error))),
-        }
+        notes.push(match &self.config.base {
+            Base::Image(image) if image::has(&self.engine, image).await.map_err(plain)? => {
+                format!("image `{image}` is there")
+            }
+            Base::Image(image) => format!("image `{image}` is not there: {}", advice(image)),
+            Base::Root(root) if root.path().is_dir() => format!("made of `{}`", root.path().display()),
+            Base::Root(root) => {
+                let why = format!("there is no directory `{}`", root.path().display());
+                return Err((why, Some("`root` has to name a directory with a system in it".to_owned())));
+            }
+        });
         Ok(notes)
     }
 
@@ -305,6 +345,10 @@ impl Docker {
     pub(super) fn is_place_of(&self, handle: &Handle) -> bool {
         self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance)
     }
+}
+
+fn advice(image: &str) -> String {
+    format!("`docker pull {image}` fetches it, `stead image build --name {image}` makes one")
 }
 
 /// An empty file, to see that one can be made.

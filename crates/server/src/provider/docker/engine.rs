@@ -3,8 +3,11 @@
 use super::super::{Effect, ProviderError, Trouble};
 use bollard::errors::Error;
 use bollard::{API_DEFAULT_VERSION, Docker};
+use rustix::fs::Access;
+use std::io;
 use std::path::{Path, PathBuf};
 use stead_model::ids::ProviderName;
+use tokio::net::UnixStream;
 use tokio::sync::OnceCell;
 
 /// What the engine may take for one call. Removing a container whose processes are in a slow disk's hands takes longest.
@@ -24,9 +27,11 @@ impl Engine {
         Self { name, sockets, connected: OnceCell::new() }
     }
 
-    /// The first that is there.
+    /// The first that we may use, else the first that may be there.
     pub(super) fn socket(&self) -> Option<&Path> {
-        self.sockets.iter().map(PathBuf::as_path).find(|socket| socket.exists())
+        let mut all = self.sockets.iter().map(PathBuf::as_path);
+        let usable = all.clone().find(|socket| rustix::fs::access(*socket, Access::WRITE_OK).is_ok());
+        usable.or_else(|| all.find(|socket| !matches!(socket.try_exists(), Ok(false))))
     }
 
     pub(super) async fn docker(&self, what: &'static str) -> Result<&Docker, ProviderError> {
@@ -37,6 +42,9 @@ impl Engine {
                     let message = format!("no engine's socket is at {}; {START}", all.join(" or "));
                     self.error(what, Trouble::Unavailable, Effect::None, message)
                 })?;
+                if socket.try_exists().is_err() {
+                    return Err(self.denied(what));
+                }
                 // Nothing has been asked for yet but its version.
                 let failed = |error| ProviderError { effect: Effect::None, ..self.failed(what)(error) };
                 let docker =
@@ -44,6 +52,12 @@ impl Engine {
                 docker.map_err(failed)?.negotiate_version().await.map_err(failed)
             })
             .await
+    }
+
+    /// Who listens behind its socket; systemd does so for whom it starts it as.
+    pub(super) async fn owner(&self) -> Option<u32> {
+        let stream = UnixStream::connect(self.socket()?).await.ok()?;
+        Some(stream.peer_cred().ok()?.uid())
     }
 
     pub(super) fn error(
@@ -56,9 +70,18 @@ impl Engine {
         ProviderError::new(&self.name, what, trouble, effect, message)
     }
 
+    fn denied(&self, what: &'static str) -> ProviderError {
+        let socket = self.socket().map(|socket| socket.display().to_string()).unwrap_or_default();
+        let message = format!("the engine at `{socket}` may not be used by us; {ADMIT}");
+        self.error(what, Trouble::Denied, Effect::None, message)
+    }
+
     /// What an error of the engine means for whoever asked.
     pub(super) fn failed(&self, what: &'static str) -> impl Fn(Error) -> ProviderError + '_ {
         move |error| {
+            if is_denied(&error) {
+                return self.denied(what);
+            }
             let (trouble, effect, message) = judge(&error);
             self.error(what, trouble, effect, message)
         }
@@ -68,6 +91,18 @@ impl Engine {
 /// The advice for whoever has no engine that answers.
 pub(super) const START: &str = "start it (`systemctl start docker`, or `systemctl --user start podman.socket`), or set \
                                 `socket` to where it listens";
+
+/// The advice for whoever may not use the engine that there is.
+const ADMIT: &str = "put the server's user into the group of the socket (`usermod --append --groups docker USER`), or use \
+                     an engine without root";
+
+/// Whether the socket is there and not for us.
+fn is_denied(error: &Error) -> bool {
+    let causes = std::iter::successors(Some(error as &(dyn std::error::Error + 'static)), |error| error.source());
+    let mut causes = causes.filter_map(|error| error.downcast_ref::<io::Error>());
+    matches!(error, Error::HyperLegacyError { err } if err.is_connect())
+        && causes.any(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
 
 fn judge(error: &Error) -> (Trouble, Effect, String) {
     if let Error::DockerResponseServerError { status_code, message } = error {
@@ -89,7 +124,7 @@ fn judge(error: &Error) -> (Trouble, Effect, String) {
     {
         Trouble::Unavailable
     } else if matches!(error, Error::DockerStreamError { error } if is_full(error)) {
-        Trouble::Exhausted
+        Trouble::NoSpace
     } else {
         // An answer that makes no sense.
         Trouble::Broken
@@ -104,7 +139,9 @@ fn deepest(error: &(dyn std::error::Error + 'static)) -> String {
 /// A refusal below 500 did nothing; of what broke half-way only a look tells what it did.
 fn by_status(status: u16, message: &str) -> (Trouble, Effect) {
     match status {
-        _ if is_full(message) => (Trouble::Exhausted, Effect::Unknown),
+        _ if is_full(message) => (Trouble::NoSpace, Effect::Unknown),
+        // Podman without root, where control groups are of the first kind.
+        _ if message.contains("can not pause containers") => (Trouble::Unsupported, Effect::None),
         404 => (Trouble::NotFound, Effect::None),
         409 => (Trouble::Conflict, Effect::None),
         401 | 403 => (Trouble::Denied, Effect::None),
@@ -148,7 +185,8 @@ mod tests {
             (409, "name in use", Trouble::Conflict, Effect::None),
             (403, "", Trouble::Denied, Effect::None),
             (400, "bad parameter", Trouble::Broken, Effect::None),
-            (500, "mkdir /x: no space left on device", Trouble::Exhausted, Effect::Unknown),
+            (500, "mkdir /x: no space left on device", Trouble::NoSpace, Effect::Unknown),
+            (500, "can not pause containers on rootless containers", Trouble::Unsupported, Effect::None),
             (500, "OCI runtime create failed", Trouble::Unavailable, Effect::Unknown),
         ];
         for (status_code, message, trouble, effect) in cases {

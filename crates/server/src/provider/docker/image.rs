@@ -2,14 +2,26 @@
 
 use super::super::ProviderError;
 use super::engine::{self, Engine};
-use bollard::query_parameters::CreateImageOptionsBuilder;
+use bollard::query_parameters::{CreateImageOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptions};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
-use std::io;
+use std::collections::HashMap;
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 use stead_model::ids::ProviderName;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 const WHAT: &str = "import an image";
+
+/// The engine answers when it has all of it, and a whole system takes a slow disk a while.
+const PATIENCE: Duration = Duration::from_mins(30);
+
+/// Pieces of an archive that are made and not yet sent; whoever makes more waits.
+const PIECES: usize = 16;
+
+const PIECE: usize = 64 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -31,11 +43,7 @@ impl Images {
     }
 
     pub async fn has(&self, name: &str) -> Result<bool, ImageError> {
-        match self.engine.docker(WHAT).await?.inspect_image(name).await {
-            Ok(_) => Ok(true),
-            Err(error) if engine::is_absent(&error) => Ok(false),
-            Err(error) => Err(self.engine.failed(WHAT)(error).into()),
-        }
+        Ok(has(&self.engine, name).await?)
     }
 
     /// Makes an image of a tree, as a tar archive; returns its id.
@@ -44,15 +52,78 @@ impl Images {
         name: &str,
         archive: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
     ) -> Result<String, ImageError> {
-        let docker = self.engine.docker(WHAT).await?;
-        let (repository, tag) = split_tag(name);
-        let options = CreateImageOptionsBuilder::new().from_src("-").repo(repository).tag(tag).build();
-        let mut said = docker.create_image(Some(options), Some(bollard::body_try_stream(archive)), None);
-        let mut last = None;
-        while let Some(step) = said.next().await {
-            last = step.map_err(self.engine.failed(WHAT))?.status.or(last);
+        import(&self.engine, name, archive).await?.ok_or(ImageError::Silent)
+    }
+}
+
+pub(super) async fn has(engine: &Engine, name: &str) -> Result<bool, ProviderError> {
+    match engine.docker(WHAT).await?.inspect_image(name).await {
+        Ok(_) => Ok(true),
+        Err(error) if engine::is_absent(&error) => Ok(false),
+        Err(error) => Err(engine.failed(WHAT)(error)),
+    }
+}
+
+/// What the engine says of it at last, which is its id.
+pub(super) async fn import(
+    engine: &Engine,
+    name: &str,
+    archive: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> Result<Option<String>, ProviderError> {
+    let docker = engine.docker(WHAT).await?.clone().with_timeout(PATIENCE);
+    let (repository, tag) = split_tag(name);
+    let options = CreateImageOptionsBuilder::new().from_src("-").repo(repository).tag(tag).build();
+    let mut said = docker.create_image(Some(options), Some(bollard::body_try_stream(archive)), None);
+    let mut last = None;
+    while let Some(step) = said.next().await {
+        last = step.map_err(engine.failed(WHAT))?.status.or(last);
+    }
+    Ok(last)
+}
+
+/// Removes what else is called so, as far as no container needs it.
+pub(super) async fn remove_others(engine: &Engine, repository: &str, tag: &str) {
+    let Ok(docker) = engine.docker(WHAT).await else { return };
+    let filters = HashMap::from([("reference", vec![format!("{repository}:*")])]);
+    let listed = docker.list_images(Some(ListImagesOptionsBuilder::new().filters(&filters).build())).await;
+    let names = listed.into_iter().flatten().flat_map(|image| image.repo_tags);
+    // Podman puts `localhost/` before them.
+    for name in names.filter(|name| !name.ends_with(&format!("{repository}:{tag}"))) {
+        if let Err(error) = docker.remove_image(&name, None::<RemoveImageOptions>, None).await {
+            tracing::debug!(%error, name, "an older image stays");
         }
-        last.ok_or(ImageError::Silent)
+    }
+}
+
+/// What `make` writes, on its way to the engine while it is being made: never whole in memory, never on a disk. Whoever
+/// makes it has to flush it. Beside it what became of it; if that is a broken pipe, the engine wanted no more.
+pub fn archive<E: Send + 'static>(
+    make: impl FnOnce(&mut dyn Write) -> Result<(), E> + Send + 'static,
+) -> (impl Stream<Item = io::Result<Bytes>> + Send + 'static, JoinHandle<Result<(), E>>) {
+    let (pieces, mut taken) = mpsc::channel(PIECES);
+    let maker = tokio::task::spawn_blocking(move || {
+        let failed = pieces.clone();
+        let done = make(&mut io::BufWriter::with_capacity(PIECE, Pieces(pieces)));
+        if done.is_err() {
+            // An archive that only ends too early could be taken for a whole one.
+            let _ = failed.blocking_send(Err(io::Error::other("the archive could not be made")));
+        }
+        done
+    });
+    (futures_util::stream::poll_fn(move |cx| taken.poll_recv(cx)), maker)
+}
+
+struct Pieces(mpsc::Sender<io::Result<Bytes>>);
+
+impl Write for Pieces {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let piece = Bytes::copy_from_slice(buf);
+        self.0.blocking_send(Ok(piece)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use stead_term::cgroup::Limits;
 
 pub(super) const INSTANCE: &str = "stead.instance";
 pub(super) const LEASE: &str = "stead.lease";
+pub(super) const GENERATION: &str = "stead.generation";
 pub(super) const WORKSPACE: &str = "stead.workspace";
 pub(super) const PROVIDER: &str = "stead.provider";
 pub(super) const OWNER: &str = "stead.owner";
@@ -51,10 +52,6 @@ pub(super) fn handle_of(labels: &HashMap<String, String>) -> Option<Handle> {
 }
 
 impl Docker {
-    pub(super) fn image_for(&self, blueprint: &Blueprint) -> String {
-        blueprint.demands.image.clone().unwrap_or_else(|| self.config.image.clone())
-    }
-
     /// A project's own stand above the provider's.
     pub(super) fn limits_for(&self, blueprint: &Blueprint) -> Limits {
         let (asked, limits) = (&blueprint.demands, self.config.limits);
@@ -74,17 +71,24 @@ impl Docker {
         }
     }
 
-    pub(super) fn recipe(&self, blueprint: &Blueprint, program: &Path, user: &User) -> ContainerCreateBody {
+    pub(super) fn recipe(
+        &self,
+        blueprint: &Blueprint,
+        image: String,
+        program: &Path,
+        user: &User,
+    ) -> ContainerCreateBody {
         let labels = [
             (INSTANCE, blueprint.instance.to_string()),
             (LEASE, blueprint.lease.to_string()),
+            (GENERATION, blueprint.generation.to_string()),
             (WORKSPACE, blueprint.workspace.clone()),
             (PROVIDER, self.config.name.to_string()),
             (OWNER, self.owner.clone()),
         ];
         let words = [PROGRAM, "keep", "--dir", PLACE, "--alone"];
         ContainerCreateBody {
-            image: Some(self.image_for(blueprint)),
+            image: Some(image),
             // An image's own would run before us, or instead of us.
             entrypoint: Some(words.map(str::to_owned).to_vec()),
             cmd: Some(Vec::new()),
