@@ -115,7 +115,7 @@ impl Machine {
         } else {
             let before = stopped.take().unwrap_or_default();
             self.pids().into_iter().filter(|pid| !before.contains(pid)).for_each(|pid| send(pid, Signal::CONT));
-            self.outside_parents().into_iter().for_each(|pid| send(pid, Signal::CONT));
+            self.doors().into_iter().for_each(|(door, _)| send(door, Signal::CONT));
             self.continue_doors();
         }
     }
@@ -124,18 +124,21 @@ impl Machine {
     fn stop_all(&self) {
         let (deadline, mut quiet) = (Instant::now() + STILL_WITHIN, 0);
         while quiet < 2 && Instant::now() < deadline {
-            let moves = |pid: &i32| state(*pid).is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'));
-            let inside: Vec<_> = self.pids().into_iter().filter(moves).collect();
+            let is_told = |pid: &i32| state(*pid).is_some_and(|state| !matches!(state, 'T' | 'Z' | 'X'));
+            // Who waits in the kernel stops when it comes back; that may be never, as of one whose `vfork` has stopped.
+            let moves = |pid: &i32| is_told(pid) && state(*pid) != Some('D');
+            let inside: Vec<_> = self.pids().into_iter().filter(is_told).collect();
             for pid in &inside {
                 send(*pid, Signal::STOP);
             }
             // `nsenter` stops itself when what it started is stopped. It is waited for, or it would do so after it was
             // continued, and never tell how its program ended.
-            if inside.is_empty() && !self.outside_parents().iter().any(moves) {
-                quiet += 1;
-            } else {
+            let lags = |(door, program): &(i32, i32)| state(*program) == Some('T') && moves(door);
+            if inside.iter().any(moves) || self.doors().iter().any(lags) {
                 quiet = 0;
                 std::thread::sleep(LOOK);
+            } else {
+                quiet += 1;
             }
         }
     }
@@ -153,15 +156,16 @@ impl Machine {
         }
     }
 
-    /// What waits outside for something inside: `nsenter`, each for its program.
-    fn outside_parents(&self) -> Vec<i32> {
+    /// What waits outside for something inside, and for what: `nsenter`, each for its program.
+    fn doors(&self) -> Vec<(i32, i32)> {
         let inside = self.pids();
-        let parents = inside.iter().filter_map(|pid| {
+        let pairs = inside.iter().filter_map(|pid| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-            status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<i32>().ok()
+            let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<i32>().ok()?;
+            Some((parent, *pid))
         });
         let starter = i32::try_from(self.init.lock().unwrap().id()).ok();
-        parents.filter(|parent| *parent > 0 && !inside.contains(parent) && Some(*parent) != starter).collect()
+        pairs.filter(|(parent, _)| *parent > 0 && !inside.contains(parent) && Some(*parent) != starter).collect()
     }
 
     /// Whoever waits outside for something that was stopped inside has stopped itself (as `nsenter` does), and would never
@@ -237,8 +241,9 @@ fn boot(at: &Path) -> io::Result<(Child, i32)> {
     }
     script.push(format!("mount -t proc proc '{}/proc'", at.display()));
     // It reaps, as an init does: a shell that waits for its children does so, of adopted ones too. The one it waits for
-    // hears nothing, for ever.
-    let init = "[ -p /run/nothing ] || mkfifo /run/nothing; echo up; while :; do cat <>/run/nothing & wait $!; done";
+    // reads what nobody writes, and is of no name that a test looks for.
+    let init = "[ -p /run/nothing ] || mkfifo /run/nothing; echo up; \
+        while :; do dd if=/run/nothing of=/dev/null 2>/dev/null & wait $!; done";
     script.push(format!("exec chroot '{}' /bin/sh -c '{init}'", at.display()));
     let mut init = Command::new("unshare")
         .args([
@@ -413,7 +418,8 @@ mod tests {
         for _ in 0..10 {
             machine.set_frozen(true);
             machine.set_frozen(true);
-            assert!(machine.pids().into_iter().all(|pid| state(pid) == Some('T')), "something runs");
+            let states: Vec<_> = machine.pids().into_iter().filter_map(state).collect();
+            assert!(states.iter().all(|state| matches!(state, 'T' | 'Z' | 'D')), "something runs: {states:?}");
             let before = length();
             machine.set_frozen(false);
             until("it to go on", &|| length() > before);
