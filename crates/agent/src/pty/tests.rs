@@ -25,6 +25,7 @@ fn make_toy() -> Screen {
         permission = [
           { pattern = 'allow\? \[y/n\]', allow = "y\r", deny = "n\r" },
           { pattern = 'run it\?', allow = "1", deny = "3", kind = "execute" },
+          { pattern = 'run it there\?', allow = "2", deny = "4", kind = "execute" },
         ]
     "#;
     Specs::parse(toml).unwrap().get("toy").unwrap().screen.clone().unwrap()
@@ -195,9 +196,35 @@ fn an_interruption_ends_when_the_program_prompts_again() {
 }
 
 #[test]
-fn a_probe_is_answered() {
+fn one_that_says_it_is_idle_listens_as_soon_as_it_prompts() {
     let mut pty = Pty::default();
-    assert_eq!(see(&mut pty, "", &[Signal::Probe], false).write, PROBE_ANSWER);
+    assert_eq!(see(&mut pty, "welcome", &[Signal::Idle], false), Effects::default(), "nothing to type into yet");
+    assert_eq!(see(&mut pty, "welcome\ntoy> ", &[], false).told, [Told::Ready { id: None, resumed: false }]);
+}
+
+#[test]
+fn a_question_is_called_as_the_program_calls_it() {
+    let mut pty = working("rm");
+    let blocked = Signal::Blocked { kind: Some("permission".to_owned()), message: Some("approve: rm x".to_owned()) };
+    assert_eq!(events(see(&mut pty, "toy> rm\nallow? [y/n]", &[Signal::Working, blocked], false)), []);
+    let asked = events(see(&mut pty, "toy> rm\nallow? [y/n]", &[], true));
+    let [Event::Permission(permission)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((permission.title.as_str(), permission.kind.as_str()), ("approve: rm x", "other"));
+    assert_eq!(pty.answer(&toy(), &permission.id, Some("deny")).write, b"n\r");
+    see(&mut pty, "toy> rm", &[Signal::Working], false);
+    let next = events(see(&mut pty, "toy> rm\nrun it?", &[], true));
+    let [Event::Permission(permission)] = &next[..] else { panic!("{next:?}") };
+    assert_eq!(permission.title, "run it?", "what was said of another question is of that one");
+}
+
+#[test]
+fn a_question_is_answered_with_the_keys_that_it_asks_for_whatever_it_is_called() {
+    let mut pty = working("rm");
+    let blocked = Signal::Blocked { kind: None, message: Some("run it?".to_owned()) };
+    see(&mut pty, "toy> rm\nrun it there?", &[blocked], false);
+    let asked = events(see(&mut pty, "toy> rm\nrun it there?", &[], true));
+    let [Event::Permission(permission)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(pty.answer(&toy(), &permission.id, Some("allow")).write, b"2");
 }
 
 #[test]

@@ -217,7 +217,7 @@ impl Model {
         event(
             json!({"type": "response.created", "response": {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}}),
         )?;
-        let output = match plan(&users, tool) {
+        let output = match plan_unless(is_beside(body), &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -270,7 +270,6 @@ impl Model {
                 _ => {}
             }
         }
-        let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         begin(stream)?;
         let mut event = |delta: Value, end: Option<&str>| {
             data(
@@ -280,7 +279,7 @@ impl Model {
             )
         };
         event(json!({"role": "assistant", "content": ""}), None)?;
-        match plan(&users, tool || !has_tools) {
+        match plan_unless(is_beside(body), &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -327,7 +326,7 @@ impl Model {
         event(json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
             "model": body["model"], "content": [], "stop_reason": null, "stop_sequence": null,
             "usage": {"input_tokens": 10, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}}}))?;
-        let stop = match plan(&users, tool || !has_bash) {
+        let stop = match plan_unless(!has_bash, &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -454,6 +453,16 @@ impl Model {
 /// Until the other side gives up.
 fn hang(stream: &mut TcpStream) {
     let _ = stream.read(&mut [0; 1]);
+}
+
+/// Whether this is asked beside a conversation, as for its title: it has no tools then.
+fn is_beside(body: &Value) -> bool {
+    body["tools"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// What is asked beside a conversation has the words in it that steer us, and is not to be steered by them.
+fn plan_unless(beside: bool, users: &[String], tool_ran: bool) -> Plan {
+    if beside { Plan::Text(vec!["A title".to_owned()]) } else { plan(users, tool_ran) }
 }
 
 fn plan(users: &[String], tool_ran: bool) -> Plan {

@@ -68,6 +68,8 @@ fn a_tool_is_asked_about_and_allowed_or_denied(agent: &str, package: &str) {
         let mut events = stream.until("permission");
         let permission = events.last().unwrap().data.clone();
         assert_eq!(permission["kind"], "execute", "{permission:#}");
+        // It is asked as the agent says it (OSC 7501), not as its screen does: "Do you want to proceed?"
+        assert_eq!(permission["title"], format!("approve Bash: touch {name}"), "{permission:#}");
         let options = permission["options"].as_array().unwrap();
         let option = options.iter().find(|option| option["kind"] == kind).unwrap();
         let choice = json!({"permission_id": permission["id"], "option_id": option["id"]});
