@@ -40,6 +40,33 @@ pub struct Pty {
     /// The conversation that it was started to go on with.
     #[serde(default)]
     resume: Option<String>,
+    #[serde(skip)]
+    moves: Moves,
+}
+
+/// How to tell something that happens from something that only turns: a screen may move while nothing goes on.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Moves {
+    counted: u64,
+    /// What the answer looked like.
+    text: String,
+    said: Option<Signal>,
+}
+
+impl Moves {
+    fn said(&mut self, signal: &Signal) {
+        if !matches!(signal, Signal::Title(_)) && self.said.as_ref() != Some(signal) {
+            self.said = Some(signal.clone());
+            self.counted += 1;
+        }
+    }
+
+    fn shows(&mut self, text: &str) {
+        if self.text != text {
+            text.clone_into(&mut self.text);
+            self.counted += 1;
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -52,6 +79,9 @@ enum State {
     },
     Working {
         message: String,
+        /// The message was to be seen when it was typed.
+        #[serde(default)]
+        echoed: bool,
         /// It was seen to do something since Enter.
         begun: bool,
         interrupted: bool,
@@ -96,6 +126,7 @@ impl Default for Pty {
             idle: false,
             blocked: None,
             resume: None,
+            moves: Moves::default(),
         }
     }
 }
@@ -115,6 +146,11 @@ impl Pty {
 
     pub fn questions(&self) -> &[Permission] {
         &self.questions
+    }
+
+    /// How often something has happened: the answer has grown, or the program has said something else of itself.
+    pub fn moves(&self) -> u64 {
+        self.moves.counted
     }
 
     pub fn prompt(&mut self, screen: &Screen, message: &str) -> Effects {
@@ -182,6 +218,7 @@ impl Pty {
     pub fn see(&mut self, screen: &Screen, view: View<'_>) -> Effects {
         let mut effects = Effects::default();
         for signal in view.signals {
+            self.moves.said(signal);
             match signal {
                 Signal::Working => {
                     (self.signals, self.blocked) = (true, None);
@@ -214,10 +251,13 @@ impl Pty {
             State::Idle => {}
             State::Typed { message } => {
                 let message = message.clone();
-                if view.settled || read::echo(screen, view.lines, &message).is_some() {
+                let echoed = read::echo(screen, view.lines, &message).is_some();
+                if view.settled || echoed {
                     effects.write.extend(ENTER);
+                    self.moves.counted += 1;
                     self.state = State::Working {
                         message,
+                        echoed,
                         begun: false,
                         interrupted: false,
                         told: String::new(),
@@ -240,6 +280,7 @@ impl Pty {
             return;
         }
         self.state = State::Idle;
+        self.moves.counted += 1;
         effects.told.push(Told::Ready { id: self.resume.clone(), resumed: self.resume.is_some() });
         if let Some(message) = self.waiting.take() {
             self.type_in(screen, &message, effects);
@@ -247,11 +288,15 @@ impl Pty {
     }
 
     fn work(&mut self, screen: &Screen, view: View<'_>, effects: &mut Effects) {
-        let State::Working { message, begun, interrupted, told, answered, unasked, allowed } = &mut self.state else {
+        let State::Working { message, echoed, begun, interrupted, told, answered, unasked, allowed } = &mut self.state
+        else {
             return;
         };
         let read = read::answer(screen, view.lines, message);
-        *begun |= read.busy || !read.text.is_empty() || read.ended;
+        self.moves.shows(&read.text);
+        // Where the message was to be seen and is not, what is there may be anything.
+        let sure = read.found || !*echoed;
+        *begun |= read.busy || !read.text.is_empty() && (sure || view.settled) || read.ended;
         let asks = screen.permissions.iter().enumerate().find_map(|(at, permission)| {
             let line = view.lines.iter().rev().take(12).find(|line| permission.pattern.is_match(line));
             line.map(|line| (at, line, permission.kind.clone()))
@@ -284,7 +329,7 @@ impl Pty {
             None => *answered = false,
         }
         let whole = read::whole_lines(&read.text);
-        if let Some(piece) = whole.strip_prefix(told.as_str()).filter(|piece| !piece.is_empty()) {
+        if let Some(piece) = whole.strip_prefix(told.as_str()).filter(|piece| sure && !piece.is_empty()) {
             effects.event(Event::Delta { text: piece.to_owned() });
             whole.clone_into(told);
         }
@@ -299,8 +344,12 @@ impl Pty {
         if !(said_so.is_some() && *begun || looks_over && (!self.signals || *interrupted)) {
             return;
         }
-        if let Some(rest) = read.text.strip_prefix(told.as_str()).filter(|rest| !rest.is_empty()) {
+        if let Some(rest) = read.text.strip_prefix(told.as_str()).filter(|rest| sure && !rest.is_empty()) {
             effects.event(Event::Delta { text: rest.to_owned() });
+        }
+        if !sure && screen.hook.is_none() {
+            effects
+                .status("its screen doesn't go back as far as the message: the beginning of the answer may be missing");
         }
         if !read.text.is_empty() {
             effects.event(Event::Message { text: read.text });

@@ -17,7 +17,7 @@ fn make_toy() -> Screen {
         prompt = '^toy> $'
         busy = 'thinking'
         end = '^-- \d+ ms$'
-        echo = "toy> "
+        echo = ["toy> ", ""]
         answer = "* "
         noise = ['^~~']
         busy_title = '^Working'
@@ -162,6 +162,13 @@ fn a_line_like_the_prompt_is_part_of_the_answer_when_more_is_said() {
 }
 
 #[test]
+fn a_message_that_is_echoed_without_its_mark_is_no_part_of_the_answer() {
+    let mut pty = working("hi");
+    let last = events(see(&mut pty, "welcome\nhi\n* old\nhi\nhi there\ntoy> ", &[], true));
+    assert!(last.contains(&Event::Message { text: "hi there".to_owned() }), "{last:?}");
+}
+
+#[test]
 fn a_busy_line_that_stays_above_the_answer_is_of_before() {
     let mut pty = working("hi");
     assert_eq!(events(see(&mut pty, "toy> hi\nthinking\ntoy> ", &[], true)), [], "it is the last word");
@@ -225,6 +232,31 @@ fn a_question_is_answered_with_the_keys_that_it_asks_for_whatever_it_is_called()
     let asked = events(see(&mut pty, "toy> rm\nrun it there?", &[], true));
     let [Event::Permission(permission)] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(pty.answer(&toy(), &permission.id, Some("allow")).write, b"2");
+}
+
+#[test]
+fn a_screen_that_only_turns_is_no_sign_of_life() {
+    let mut pty = working("hi");
+    let mut look = |text: &str, signals: &[Signal]| {
+        let before = pty.moves();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        pty.see(&TOY, View { lines: &lines, signals, settled: false });
+        pty.moves() > before
+    };
+    assert!(look("toy> hi\nthinking 1", &[Signal::Working]));
+    assert!(!look("toy> hi\nthinking 2\n~~ hint", &[Signal::Working, Signal::Title("2".to_owned())]));
+    assert!(look("toy> hi\n* one", &[]));
+    assert!(!look("toy> hi\n* one\nthinking 3", &[]));
+    assert!(look("toy> hi\n* one", &[Signal::Idle]));
+}
+
+#[test]
+fn an_answer_that_is_longer_than_the_screen_remembers_is_said_to_be_cut() {
+    let mut pty = working("hi");
+    assert_eq!(events(see(&mut pty, "welcome\n  or other\n", &[], false)), [], "nobody knows what that is");
+    let last = events(see(&mut pty, "  the last\n  lines\ntoy> ", &[], true));
+    let [Event::Status { text }, Event::Message { .. }, Event::Done { .. }] = &last[..] else { panic!("{last:?}") };
+    assert!(text.contains("may be missing"), "{text}");
 }
 
 #[test]
