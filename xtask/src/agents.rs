@@ -3,6 +3,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::failed::{Failed, Result, While};
+use crate::gate::Depth;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -23,7 +24,22 @@ pub(crate) enum Which {
     Quick,
 }
 
+/// How many of their tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tests {
+    All,
+    /// Those that no other step has run.
+    WithThem,
+}
+
 impl Which {
+    pub(crate) fn of(depth: Depth) -> Self {
+        match depth {
+            Depth::Full => Self::All,
+            Depth::Quick => Self::Quick,
+        }
+    }
+
     fn has(self, name: &str) -> bool {
         self == Self::All || ["codex", "claude"].contains(&name)
     }
@@ -57,7 +73,7 @@ pub(crate) fn install(which: Which) -> Result<String> {
 }
 
 /// Runs the tests that need them, in a network namespace that has nothing but a loopback interface where that can be had.
-pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<String> {
+pub(crate) fn test(workspace: &Workspace, which: Which, tests: Tests) -> Result<String> {
     install(which)?;
     let filter = match which {
         Which::All => "not test(/^bench::/)",
@@ -65,7 +81,11 @@ pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<String> {
     };
     let build = ["nextest", "run", "--package", "stead", "--test", "agents", "--no-run"];
     cargo::run(&mut workspace.cargo(&build))?;
-    let words = ["nextest", "run", "--package", "stead", "--test", "agents", "--run-ignored", "all", "-E", filter];
+    let ignored = match tests {
+        Tests::All => "all",
+        Tests::WithThem => "only",
+    };
+    let words = ["nextest", "run", "--package", "stead", "--test", "agents", "--run-ignored", ignored, "-E", filter];
     let tests = workspace.cargo(&words);
     let enclosed = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
     if !enclosed {

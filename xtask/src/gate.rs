@@ -65,7 +65,7 @@ pub(crate) fn run(depth: Depth) -> Result {
     })?;
     step("tests", || run_tests::run(&workspace, &steward, &variables, depth))?;
     drop(engines);
-    step("agents", || agents::test(&workspace, agents::Which::Quick))?;
+    step("agents", || agents::test(&workspace, agents::Which::of(depth), agents::Tests::WithThem))?;
     step("description", || schema::check(&workspace))?;
     println!("\nall of it holds ({:.0} s)", begun.elapsed().as_secs_f64());
     Ok(())
@@ -74,7 +74,7 @@ pub(crate) fn run(depth: Depth) -> Result {
 /// Every terminal agent.
 pub(crate) fn agents() -> Result {
     let workspace = Workspace::load()?;
-    step("agents", || agents::test(&workspace, agents::Which::All))
+    step("agents", || agents::test(&workspace, agents::Which::All, agents::Tests::All))
 }
 
 /// The last step alone.
