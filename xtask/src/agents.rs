@@ -3,6 +3,7 @@
 
 use crate::cargo::{self, Workspace};
 use crate::failed::{Failed, Result, While};
+use crate::gate::Depth;
 use crate::gate::tally::Tally;
 use std::path::PathBuf;
 use std::process::Command;
@@ -24,7 +25,22 @@ pub(crate) enum Which {
     Quick,
 }
 
+/// How many of their tests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tests {
+    All,
+    /// Those that no other step has run.
+    WithThem,
+}
+
 impl Which {
+    pub(crate) fn of(depth: Depth) -> Self {
+        match depth {
+            Depth::Full => Self::All,
+            Depth::Quick => Self::Quick,
+        }
+    }
+
     fn has(self, name: &str) -> bool {
         self == Self::All || ["codex", "claude"].contains(&name)
     }
@@ -58,15 +74,19 @@ pub(crate) fn install(which: Which) -> Result<String> {
 }
 
 /// Runs the tests that need them, in a network namespace that has nothing but a loopback interface where that can be had.
-pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<(String, Tally)> {
+pub(crate) fn test(workspace: &Workspace, which: Which, tests: Tests) -> Result<(String, Tally)> {
     install(which)?;
     let filter = match which {
-        Which::All => "all()",
-        Which::Quick => "not (test(gemini) | test(auggie) | test(opencode) | test(all_five))",
+        Which::All => "not test(/^bench::/)",
+        Which::Quick => "not test(/^bench::|gemini|auggie|opencode|all_five/)",
     };
     let build = ["nextest", "run", "--package", "stead", "--test", "agents", "--no-run"];
     cargo::run(&mut workspace.cargo(&build))?;
-    let words = ["nextest", "run", "--package", "stead", "--test", "agents", "--run-ignored", "all", "-E", filter];
+    let ignored = match tests {
+        Tests::All => "all",
+        Tests::WithThem => "only",
+    };
+    let words = ["nextest", "run", "--package", "stead", "--test", "agents", "--run-ignored", ignored, "-E", filter];
     let tests = workspace.cargo(&words);
     let enclosed = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
     if !enclosed {
@@ -77,6 +97,7 @@ pub(crate) fn test(workspace: &Workspace, which: Which) -> Result<(String, Tally
     let mut command = Command::new("unshare");
     command.args(["--net", "sh", "-c", "ip link set lo up && exec \"$@\"", "sh"]);
     command.arg(tests.get_program()).args(tests.get_args()).current_dir(&workspace.root);
+    command.envs(tests.get_envs().filter_map(|(name, value)| Some((name, value?))));
     cargo::run(&mut command)?;
     let did = match which {
         Which::All => "all agents do what they should",

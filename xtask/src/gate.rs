@@ -69,7 +69,7 @@ pub(crate) fn run(depth: Depth) -> Result {
     })?;
     drop(engines);
     step("agents", || {
-        let (did, of_agents) = agents::test(&workspace, agents::Which::Quick)?;
+        let (did, of_agents) = agents::test(&workspace, agents::Which::of(depth), agents::Tests::WithThem)?;
         tally.add(of_agents);
         Ok(did)
     })?;
@@ -84,7 +84,7 @@ pub(crate) fn run(depth: Depth) -> Result {
 pub(crate) fn agents() -> Result {
     let workspace = Workspace::load()?;
     step("agents", || {
-        let (did, tally) = agents::test(&workspace, agents::Which::All)?;
+        let (did, tally) = agents::test(&workspace, agents::Which::All, agents::Tests::All)?;
         print!("{}", tally.details());
         Ok(format!("{did}: {tally}"))
     })

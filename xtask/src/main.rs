@@ -26,12 +26,12 @@ Usage: cargo xtask test [--quick]
        cargo xtask openapi
        cargo xtask load
        cargo xtask bench http [--quick] [--write]
-       cargo xtask bench agents [--quick]
+       cargo xtask bench agents [--quick] [--write]
        cargo xtask bench memory [--quick] [--write]
        cargo xtask bench docker [--quick] [--write]
 
   test           everything that must hold before a merge; installs or names what it needs
-    --quick        without the long stress tests
+    --quick        without the long stress tests, and with two terminal agents instead of all
     --agents       only the terminal agents, all of them, without network
     --containers   only what has to do with containers, on engines that are started for it
     --description  only whether the server keeps to its description
@@ -55,6 +55,7 @@ Usage: cargo xtask test [--quick]
   bench agents   from a word of a terminal agent to who listens, and what an idle session costs;
                  writes docs/benchmarks-agents.md
     --quick        a debug build, writes nothing
+    --write        writes docs/benchmarks-agents.md even so
   bench memory   memories of projects beside a map, a file and Redis, in-process and over HTTP,
                  and with a million of them; writes docs/benchmarks-memory.md
     --quick        fewer samples and entries, writes nothing

@@ -15,8 +15,8 @@ mod read;
 
 use crate::event::{Event, Permission, PermissionOption};
 use crate::machine::{Effects, Told};
-use crate::spec::Screen;
-use osc::{PROBE_ANSWER, Signal};
+use crate::spec::{Screen, ScreenPermission};
+use osc::Signal;
 use serde::{Deserialize, Serialize};
 
 /// What is known of a session; the screen itself is drawn anew from the bytes that led to it.
@@ -26,11 +26,47 @@ pub struct Pty {
     waiting: Option<String>,
     asked: u64,
     questions: Vec<Permission>,
+    /// Which of its patterns the last question was found by.
+    #[serde(default)]
+    found_by: usize,
     /// It said that it works, so it will say that it doesn't.
     signals: bool,
+    /// It said that it takes a message.
+    #[serde(default)]
+    idle: bool,
+    /// What it said that it waits for.
+    #[serde(default)]
+    blocked: Option<String>,
     /// The conversation that it was started to go on with.
     #[serde(default)]
     resume: Option<String>,
+    #[serde(skip)]
+    moves: Moves,
+}
+
+/// How to tell something that happens from something that only turns: a screen may move while nothing goes on.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Moves {
+    counted: u64,
+    /// What the answer looked like.
+    text: String,
+    said: Option<Signal>,
+}
+
+impl Moves {
+    fn said(&mut self, signal: &Signal) {
+        if !matches!(signal, Signal::Title(_)) && self.said.as_ref() != Some(signal) {
+            self.said = Some(signal.clone());
+            self.counted += 1;
+        }
+    }
+
+    fn shows(&mut self, text: &str) {
+        if self.text != text {
+            text.clone_into(&mut self.text);
+            self.counted += 1;
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +79,9 @@ enum State {
     },
     Working {
         message: String,
+        /// The message was to be seen when it was typed.
+        #[serde(default)]
+        echoed: bool,
         /// It was seen to do something since Enter.
         begun: bool,
         interrupted: bool,
@@ -77,7 +116,18 @@ const MOVING: u32 = 20;
 
 impl Default for Pty {
     fn default() -> Self {
-        Self { state: State::Starting, waiting: None, asked: 0, questions: Vec::new(), signals: false, resume: None }
+        Self {
+            state: State::Starting,
+            waiting: None,
+            asked: 0,
+            questions: Vec::new(),
+            found_by: 0,
+            signals: false,
+            idle: false,
+            blocked: None,
+            resume: None,
+            moves: Moves::default(),
+        }
     }
 }
 
@@ -96,6 +146,11 @@ impl Pty {
 
     pub fn questions(&self) -> &[Permission] {
         &self.questions
+    }
+
+    /// How often something has happened: the answer has grown, or the program has said something else of itself.
+    pub fn moves(&self) -> u64 {
+        self.moves.counted
     }
 
     pub fn prompt(&mut self, screen: &Screen, message: &str) -> Effects {
@@ -146,10 +201,10 @@ impl Pty {
         let mut effects = Effects::default();
         let Some(at) = self.questions.iter().position(|question| question.id == id) else { return effects };
         let question = self.questions.remove(at);
-        // By what it is about, or else by what it looks like: the same configuration asked it.
-        let mut same = screen.permissions.iter().filter(|permission| permission.kind == question.kind);
-        let permission = same.clone().find(|permission| permission.pattern.is_match(&question.title));
-        let Some(permission) = permission.or_else(|| same.next()) else { return effects };
+        // The description may be another by now.
+        let same = |permission: &&ScreenPermission| permission.kind == question.kind;
+        let permission = screen.permissions.get(self.found_by).filter(same);
+        let Some(permission) = permission.or_else(|| screen.permissions.iter().find(same)) else { return effects };
         let keys = if option == Some("allow") { &permission.allow } else { &permission.deny };
         effects.write.extend(keys.as_bytes());
         if let State::Working { answered, allowed, .. } = &mut self.state {
@@ -163,15 +218,18 @@ impl Pty {
     pub fn see(&mut self, screen: &Screen, view: View<'_>) -> Effects {
         let mut effects = Effects::default();
         for signal in view.signals {
+            self.moves.said(signal);
             match signal {
-                Signal::Probe => effects.write.extend(PROBE_ANSWER),
                 Signal::Working => {
-                    self.signals = true;
+                    (self.signals, self.blocked) = (true, None);
                     if let State::Working { begun, .. } = &mut self.state {
                         *begun = true;
                     }
                 }
-                Signal::Blocked { .. } => self.signals = true,
+                Signal::Blocked { message, .. } => {
+                    self.signals = true;
+                    self.blocked.clone_from(message);
+                }
                 Signal::Title(title) => match title_means(screen, title) {
                     Some(Means::Busy) => {
                         self.signals = true;
@@ -184,8 +242,8 @@ impl Pty {
                     None => {}
                 },
                 // Some say so for a moment between two things they do: from here on the screen decides.
-                Signal::Idle => self.signals = false,
-                Signal::Done | Signal::Failed => {}
+                Signal::Idle => (self.signals, self.idle, self.blocked) = (false, true, None),
+                Signal::Done | Signal::Failed => (self.idle, self.blocked) = (true, None),
             }
         }
         match &self.state {
@@ -193,10 +251,13 @@ impl Pty {
             State::Idle => {}
             State::Typed { message } => {
                 let message = message.clone();
-                if view.settled || read::echo(screen, view.lines, &message).is_some() {
+                let echoed = read::echo(screen, view.lines, &message).is_some();
+                if view.settled || echoed {
                     effects.write.extend(ENTER);
+                    self.moves.counted += 1;
                     self.state = State::Working {
                         message,
+                        echoed,
                         begun: false,
                         interrupted: false,
                         told: String::new(),
@@ -212,14 +273,14 @@ impl Pty {
     }
 
     fn start(&mut self, screen: &Screen, view: View<'_>, effects: &mut Effects) {
-        let idle = view.signals.iter().any(|signal| matches!(signal, Signal::Idle | Signal::Done));
         let prompts = view.lines.iter().rev().take(8).any(|line| screen.prompt.is_match(line));
-        // Some draw their prompt before they listen: what is typed then is lost.
-        let ready = idle || prompts && view.settled;
-        if !ready {
+        // Some draw their prompt before they listen, some say that they are idle before they draw it: what is typed then
+        // is lost.
+        if !prompts || !(self.idle || view.settled) {
             return;
         }
         self.state = State::Idle;
+        self.moves.counted += 1;
         effects.told.push(Told::Ready { id: self.resume.clone(), resumed: self.resume.is_some() });
         if let Some(message) = self.waiting.take() {
             self.type_in(screen, &message, effects);
@@ -227,17 +288,21 @@ impl Pty {
     }
 
     fn work(&mut self, screen: &Screen, view: View<'_>, effects: &mut Effects) {
-        let State::Working { message, begun, interrupted, told, answered, unasked, allowed } = &mut self.state else {
+        let State::Working { message, echoed, begun, interrupted, told, answered, unasked, allowed } = &mut self.state
+        else {
             return;
         };
         let read = read::answer(screen, view.lines, message);
-        *begun |= read.busy || !read.text.is_empty() || read.ended;
-        let asks = screen.permissions.iter().find_map(|permission| {
+        self.moves.shows(&read.text);
+        // Where the message was to be seen and is not, what is there may be anything.
+        let sure = read.found || !*echoed;
+        *begun |= read.busy || !read.text.is_empty() && (sure || view.settled) || read.ended;
+        let asks = screen.permissions.iter().enumerate().find_map(|(at, permission)| {
             let line = view.lines.iter().rev().take(12).find(|line| permission.pattern.is_match(line));
-            line.map(|line| (line, permission.kind.clone()))
+            line.map(|line| (at, line, permission.kind.clone()))
         });
         match asks {
-            Some((line, kind)) if self.questions.is_empty() && !*answered && !*interrupted => {
+            Some((at, line, kind)) if self.questions.is_empty() && !*answered && !*interrupted => {
                 // Keys that come while a question is being drawn are ignored by some, so that nobody agrees to what was
                 // not to be seen yet.
                 *unasked += 1;
@@ -246,18 +311,10 @@ impl Pty {
                 }
                 *unasked = 0;
                 self.asked += 1;
-                let said = view.signals.iter().rev().find_map(|signal| match signal {
-                    Signal::Blocked { message, .. } => message.clone(),
-                    Signal::Idle
-                    | Signal::Working
-                    | Signal::Done
-                    | Signal::Failed
-                    | Signal::Probe
-                    | Signal::Title(_) => None,
-                });
+                self.found_by = at;
                 let permission = Permission {
                     id: format!("screen-{}", self.asked),
-                    title: said.unwrap_or_else(|| line.trim().to_owned()),
+                    title: self.blocked.clone().unwrap_or_else(|| line.trim().to_owned()),
                     kind,
                     options: vec![
                         PermissionOption::new("allow", "Yes", "allow_once"),
@@ -272,14 +329,14 @@ impl Pty {
             None => *answered = false,
         }
         let whole = read::whole_lines(&read.text);
-        if let Some(piece) = whole.strip_prefix(told.as_str()).filter(|piece| !piece.is_empty()) {
+        if let Some(piece) = whole.strip_prefix(told.as_str()).filter(|piece| sure && !piece.is_empty()) {
             effects.event(Event::Delta { text: piece.to_owned() });
             whole.clone_into(told);
         }
         let said_so = view.signals.iter().rev().find_map(|signal| match signal {
             Signal::Done => Some(true),
             Signal::Failed => Some(false),
-            Signal::Idle | Signal::Working | Signal::Blocked { .. } | Signal::Probe | Signal::Title(_) => None,
+            Signal::Idle | Signal::Working | Signal::Blocked { .. } | Signal::Title(_) => None,
         });
         // Where an end is told, a prompt that is drawn all the while says little behind something that was allowed.
         let prompts = read.prompts && (!*allowed || screen.end.is_none() || *interrupted);
@@ -287,8 +344,12 @@ impl Pty {
         if !(said_so.is_some() && *begun || looks_over && (!self.signals || *interrupted)) {
             return;
         }
-        if let Some(rest) = read.text.strip_prefix(told.as_str()).filter(|rest| !rest.is_empty()) {
+        if let Some(rest) = read.text.strip_prefix(told.as_str()).filter(|rest| sure && !rest.is_empty()) {
             effects.event(Event::Delta { text: rest.to_owned() });
+        }
+        if !sure && screen.hook.is_none() {
+            effects
+                .status("its screen doesn't go back as far as the message: the beginning of the answer may be missing");
         }
         if !read.text.is_empty() {
             effects.event(Event::Message { text: read.text });

@@ -116,8 +116,8 @@ pub struct Screen {
     pub idle_title: Option<Regex>,
     /// The answer is over.
     pub end: Option<Regex>,
-    /// Stands before the echo of what was typed.
-    pub echo: String,
+    /// What may stand before the echo of what was typed.
+    pub echo: Vec<String>,
     /// Stands before an answer.
     pub answer: String,
     /// Lines that are no part of an answer.
@@ -256,8 +256,7 @@ struct RawScreen {
     busy_title: Option<String>,
     idle_title: Option<String>,
     end: Option<String>,
-    #[serde(default)]
-    echo: String,
+    echo: Option<Words>,
     #[serde(default)]
     answer: String,
     #[serde(default)]
@@ -268,6 +267,13 @@ struct RawScreen {
     columns: Option<u16>,
     rows: Option<u16>,
     paste: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "`screen.echo` is a text, or a list of texts")]
+enum Words {
+    One(String),
+    More(Vec<String>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -412,7 +418,11 @@ impl RawScreen {
             busy_title: maybe("busy_title", self.busy_title)?,
             idle_title: maybe("idle_title", self.idle_title)?,
             end: maybe("end", self.end)?,
-            echo: self.echo,
+            echo: match self.echo {
+                Some(Words::One(word)) => vec![word],
+                Some(Words::More(words)) => words,
+                None => vec![String::new()],
+            },
             answer: self.answer,
             noise: self.noise.iter().map(|text| pattern("noise", text)).collect::<Result<_, _>>()?,
             permissions,

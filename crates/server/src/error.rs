@@ -49,6 +49,9 @@ pub enum Error {
     Forbidden(String),
     #[error("{0}")]
     Unsupported(String),
+    /// What a terminal agent can't do, or the want of it.
+    #[error("{0}")]
+    AgentCannot(String),
     #[error("{0}")]
     Io(String),
     #[error(transparent)]
@@ -114,7 +117,7 @@ impl Error {
             Self::NoSpace(_) => "no_space",
             Self::Limit(_) => "limit_reached",
             Self::Forbidden(_) => "forbidden",
-            Self::Unsupported(_) => "unsupported",
+            Self::Unsupported(_) | Self::AgentCannot(_) => "unsupported",
             Self::Env(EnvError::Name(_) | EnvError::Own(_)) => "invalid_env_name",
             Self::TooLarge(_) | Self::Env(EnvError::TooMany(_) | EnvError::TooLong { .. } | EnvError::TooLarge(_)) => {
                 "too_large"
@@ -151,6 +154,7 @@ impl Error {
             | Self::Limit(_)
             | Self::Forbidden(_)
             | Self::Unsupported(_)
+            | Self::AgentCannot(_)
             | Self::Io(_)
             | Self::Env(_)
             | Self::Vault(_)

@@ -5,6 +5,7 @@
 //! another terminal look the same ([`Screen::restore`]). Feeding costs what the bytes ask for, up to a millisecond for nine
 //! of them; so it is done in small pieces and the caller looks at the clock between them.
 
+mod probe;
 mod quiet;
 mod restore;
 
@@ -14,6 +15,7 @@ use alacritty_terminal::event::{Event, EventListener, WindowSize};
 use alacritty_terminal::grid::Dimensions;
 use alacritty_terminal::term::{Config, Term, TermMode};
 use alacritty_terminal::vte::ansi::{Processor, Rgb, Timeout};
+use probe::Probe;
 use quiet::Tracked;
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -43,6 +45,7 @@ pub struct Screen {
     parser: Processor<Never>,
     heard: Rc<RefCell<Heard>>,
     tracked: Tracked,
+    probe: Probe,
     size: Size,
     /// The beginning of a character whose rest is yet to come. The parser loses or spoils what stands beside one that is
     /// given to it in two parts.
@@ -95,8 +98,14 @@ impl EventListener for Ear {
             | Event::Exit
             | Event::ChildExit(_) => return,
         };
-        if heard.answers.len() + answer.len() <= MOST_ANSWERS {
-            heard.answers.push_str(&answer);
+        heard.answer(&answer);
+    }
+}
+
+impl Heard {
+    fn answer(&mut self, text: &str) {
+        if self.answers.len() + text.len() <= MOST_ANSWERS {
+            self.answers.push_str(text);
         }
     }
 }
@@ -156,7 +165,8 @@ impl Screen {
         let heard = Rc::new(RefCell::new(Heard { size, ..Heard::default() }));
         let config = Config { scrolling_history: HISTORY, kitty_keyboard: true, ..Config::default() };
         let term = Term::new(config, &Dims(size), Ear(Rc::clone(&heard)));
-        Self { term, parser: Processor::new(), heard, tracked: Tracked::new(size.rows), size, begun: Vec::new() }
+        let (parser, tracked, probe) = (Processor::new(), Tracked::new(size.rows), Probe::default());
+        Self { term, parser, heard, tracked, probe, size, begun: Vec::new() }
     }
 
     pub fn size(&self) -> Size {
@@ -184,12 +194,22 @@ impl Screen {
         self.begun.extend_from_slice(bytes);
         let rest = self.begun.split_off(self.begun.len() - unfinished(&self.begun));
         let whole = std::mem::replace(&mut self.begun, rest);
-        let fed = catch_unwind(AssertUnwindSafe(|| self.parser.advance(&mut self.term, &whole)));
-        if fed.is_err() {
-            *self = Self::new(self.size);
+        let mut left = whole.as_slice();
+        while let Some((asked, rest)) = self.probe.find(left).and_then(|end| left.split_at_checked(end)) {
+            self.draw(asked);
+            self.heard.borrow_mut().answer(probe::ANSWER);
+            left = rest;
         }
+        self.draw(left);
         let mut heard = self.heard.borrow_mut();
         std::mem::take(&mut heard.answers).into_bytes()
+    }
+
+    fn draw(&mut self, bytes: &[u8]) {
+        let drawn = catch_unwind(AssertUnwindSafe(|| self.parser.advance(&mut self.term, bytes)));
+        if drawn.is_err() {
+            *self = Self::new(self.size);
+        }
     }
 
     /// The cursor's column, from 0.

@@ -15,13 +15,8 @@ pub enum Signal {
         message: Option<String>,
     },
     Failed,
-    /// It asks whether anybody understands; the same bytes are the answer.
-    Probe,
     Title(String),
 }
-
-/// The answer to [`Signal::Probe`].
-pub const PROBE_ANSWER: &[u8] = b"\x1b]7501;?\x1b\\";
 
 /// Finds the sequences in what a program writes, however it is cut into pieces.
 #[derive(Debug, Clone, Default)]
@@ -96,9 +91,6 @@ fn read(text: &[u8]) -> Option<Signal> {
 }
 
 fn status(text: &str) -> Option<Signal> {
-    if text == "?" {
-        return Some(Signal::Probe);
-    }
     let field = |name: &str| text.split(':').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     match field("state")? {
         "idle" | "clear" => Some(Signal::Idle),
@@ -138,7 +130,7 @@ mod tests {
                 b"\x1b]7501;state=blocked:kind=permission:msg=YXBwcm92ZSBCYXNo\x07",
                 vec![blocked("permission", Some("approve Bash"))],
             ),
-            (b"\x1b]7501;?\x07", vec![Signal::Probe]),
+            (b"\x1b]7501;?\x07", vec![]),
             (b"\x1b]7777;idle\x07", vec![Signal::Idle]),
             (b"\x1b]0;  Ready (p4)   \x07", vec![Signal::Title("Ready (p4)".to_owned())]),
             (b"\x1b]8;;http://x\x07link\x1b]8;;\x07", vec![]),

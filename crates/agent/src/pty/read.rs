@@ -11,6 +11,8 @@ pub(super) struct Answer {
     pub(super) ended: bool,
     /// The program takes a message again.
     pub(super) prompts: bool,
+    /// It begins behind the message, not with whatever else is drawn.
+    pub(super) found: bool,
 }
 
 /// How much of a message is looked for: programs cut and wrap what is long.
@@ -20,21 +22,24 @@ const RECOGNISED: usize = 20;
 pub(super) fn echo(screen: &Screen, lines: &[String], message: &str) -> Option<usize> {
     let first = message.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim();
     let begin: String = first.chars().take(RECOGNISED).collect();
-    lines.iter().rposition(|line| {
-        let line = line.trim_start();
-        let Some(rest) = line.strip_prefix(screen.echo.trim()) else { return false };
+    if begin.is_empty() {
+        return None;
+    }
+    let is_echo = |line: &str, mark: &str| {
+        let Some(rest) = line.strip_prefix(mark.trim()) else { return false };
         let rest = rest.trim_start();
-        (!begin.is_empty() && rest.starts_with(&begin)) || rest.starts_with("[Pasted")
-    })
+        // Without a mark, a line that only begins alike may be anybody's.
+        let ours = if mark.is_empty() && begin == first { rest == first } else { rest.starts_with(&begin) };
+        ours || !mark.is_empty() && rest.starts_with("[Pasted")
+    };
+    lines.iter().rposition(|line| screen.echo.iter().any(|mark| is_echo(line.trim(), mark)))
 }
 
 pub(super) fn answer(screen: &Screen, lines: &[String], message: &str) -> Answer {
-    let mut read = Answer::default();
-    let from = match echo(screen, lines, message) {
-        Some(at) => at + 1,
-        // It has scrolled away, or was never there.
-        None => 0,
-    };
+    let echo = echo(screen, lines, message);
+    let mut read = Answer { found: echo.is_some(), ..Answer::default() };
+    // It has scrolled away, is yet to be drawn, or never is.
+    let from = echo.map_or(0, |at| at + 1);
     let lines = lines.get(from..).unwrap_or_default();
     let is = |pattern: &Option<Regex>, line: &str| pattern.as_ref().is_some_and(|pattern| pattern.is_match(line));
     let drawn = |line: &String| {

@@ -17,7 +17,7 @@ fn make_toy() -> Screen {
         prompt = '^toy> $'
         busy = 'thinking'
         end = '^-- \d+ ms$'
-        echo = "toy> "
+        echo = ["toy> ", ""]
         answer = "* "
         noise = ['^~~']
         busy_title = '^Working'
@@ -25,6 +25,7 @@ fn make_toy() -> Screen {
         permission = [
           { pattern = 'allow\? \[y/n\]', allow = "y\r", deny = "n\r" },
           { pattern = 'run it\?', allow = "1", deny = "3", kind = "execute" },
+          { pattern = 'run it there\?', allow = "2", deny = "4", kind = "execute" },
         ]
     "#;
     Specs::parse(toml).unwrap().get("toy").unwrap().screen.clone().unwrap()
@@ -161,6 +162,13 @@ fn a_line_like_the_prompt_is_part_of_the_answer_when_more_is_said() {
 }
 
 #[test]
+fn a_message_that_is_echoed_without_its_mark_is_no_part_of_the_answer() {
+    let mut pty = working("hi");
+    let last = events(see(&mut pty, "welcome\nhi\n* old\nhi\nhi there\ntoy> ", &[], true));
+    assert!(last.contains(&Event::Message { text: "hi there".to_owned() }), "{last:?}");
+}
+
+#[test]
 fn a_busy_line_that_stays_above_the_answer_is_of_before() {
     let mut pty = working("hi");
     assert_eq!(events(see(&mut pty, "toy> hi\nthinking\ntoy> ", &[], true)), [], "it is the last word");
@@ -195,9 +203,60 @@ fn an_interruption_ends_when_the_program_prompts_again() {
 }
 
 #[test]
-fn a_probe_is_answered() {
+fn one_that_says_it_is_idle_listens_as_soon_as_it_prompts() {
     let mut pty = Pty::default();
-    assert_eq!(see(&mut pty, "", &[Signal::Probe], false).write, PROBE_ANSWER);
+    assert_eq!(see(&mut pty, "welcome", &[Signal::Idle], false), Effects::default(), "nothing to type into yet");
+    assert_eq!(see(&mut pty, "welcome\ntoy> ", &[], false).told, [Told::Ready { id: None, resumed: false }]);
+}
+
+#[test]
+fn a_question_is_called_as_the_program_calls_it() {
+    let mut pty = working("rm");
+    let blocked = Signal::Blocked { kind: Some("permission".to_owned()), message: Some("approve: rm x".to_owned()) };
+    assert_eq!(events(see(&mut pty, "toy> rm\nallow? [y/n]", &[Signal::Working, blocked], false)), []);
+    let asked = events(see(&mut pty, "toy> rm\nallow? [y/n]", &[], true));
+    let [Event::Permission(permission)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!((permission.title.as_str(), permission.kind.as_str()), ("approve: rm x", "other"));
+    assert_eq!(pty.answer(&toy(), &permission.id, Some("deny")).write, b"n\r");
+    see(&mut pty, "toy> rm", &[Signal::Working], false);
+    let next = events(see(&mut pty, "toy> rm\nrun it?", &[], true));
+    let [Event::Permission(permission)] = &next[..] else { panic!("{next:?}") };
+    assert_eq!(permission.title, "run it?", "what was said of another question is of that one");
+}
+
+#[test]
+fn a_question_is_answered_with_the_keys_that_it_asks_for_whatever_it_is_called() {
+    let mut pty = working("rm");
+    let blocked = Signal::Blocked { kind: None, message: Some("run it?".to_owned()) };
+    see(&mut pty, "toy> rm\nrun it there?", &[blocked], false);
+    let asked = events(see(&mut pty, "toy> rm\nrun it there?", &[], true));
+    let [Event::Permission(permission)] = &asked[..] else { panic!("{asked:?}") };
+    assert_eq!(pty.answer(&toy(), &permission.id, Some("allow")).write, b"2");
+}
+
+#[test]
+fn a_screen_that_only_turns_is_no_sign_of_life() {
+    let mut pty = working("hi");
+    let mut look = |text: &str, signals: &[Signal]| {
+        let before = pty.moves();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        pty.see(&TOY, View { lines: &lines, signals, settled: false });
+        pty.moves() > before
+    };
+    assert!(look("toy> hi\nthinking 1", &[Signal::Working]));
+    assert!(!look("toy> hi\nthinking 2\n~~ hint", &[Signal::Working, Signal::Title("2".to_owned())]));
+    assert!(look("toy> hi\n* one", &[]));
+    assert!(!look("toy> hi\n* one\nthinking 3", &[]));
+    assert!(look("toy> hi\n* one", &[Signal::Idle]));
+}
+
+#[test]
+fn an_answer_that_is_longer_than_the_screen_remembers_is_said_to_be_cut() {
+    let mut pty = working("hi");
+    assert_eq!(events(see(&mut pty, "welcome\n  or other\n", &[], false)), [], "nobody knows what that is");
+    let last = events(see(&mut pty, "  the last\n  lines\ntoy> ", &[], true));
+    let [Event::Status { text }, Event::Message { .. }, Event::Done { .. }] = &last[..] else { panic!("{last:?}") };
+    assert!(text.contains("may be missing"), "{text}");
 }
 
 #[test]

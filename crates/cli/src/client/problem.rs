@@ -46,6 +46,11 @@ impl Problem {
             ("not_found", Some("provider")) => "`stead providers` lists what is configured",
             ("not_found", Some("token")) => "`stead token ls` lists the tokens",
             ("not_found", Some("terminal")) => "`stead show THREAD` lists the terminals of a thread",
+            ("not_found" | "unsupported", Some("agent")) => "`stead agents` tells which there are and how to get them",
+            ("not_found", Some("agent session")) => {
+                "`stead agents --sessions` lists those that there are, with their keys"
+            }
+            ("session_in_use", _) => "wait for the end of its turn; `stead chat --queue` puts a message behind it",
             ("not_found", Some("instance")) => "`stead orphans` lists instances that belong to no thread",
             ("unauthorized", _) => {
                 "put a token into STEAD_TOKEN; the first one is in the file `token` of the server's data directory, more \

@@ -58,7 +58,19 @@ fn an_agent_that_dies_is_a_failure() {
     assert!(text(&said.stderr).contains("ended with status 3"), "{}", text(&said.stderr));
     let nobody = stead(&scene, &["chat", "--agent", "nobody", "-t", "here", "x"]);
     assert_eq!(nobody.status.code(), Some(125));
-    assert!(text(&nobody.stderr).contains("no agent `nobody`"), "{}", text(&nobody.stderr));
+    assert_eq!(
+        text(&nobody.stderr),
+        "stead: no agent `nobody`\n  `stead agents` tells which there are and how to get them\n"
+    );
+}
+
+#[test]
+fn an_agent_that_is_not_there_is_a_failure_that_says_how_to_get_it() {
+    let (_dir, scene) = toy("[agent.codex]\ncommand = ['/nonexistent/codex']\n");
+    let missing = stead(&scene, &["chat", "--agent", "codex", "-t", "here", "x"]);
+    assert_eq!(missing.status.code(), Some(125));
+    let said = text(&missing.stderr);
+    assert!(said.contains("npm install -g @openai/codex") && said.contains("`stead agents`"), "{said}");
 }
 
 #[test]

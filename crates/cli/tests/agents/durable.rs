@@ -85,8 +85,6 @@ fn an_unused_agent_loses_its_process_and_nothing_else(package: &str) {
 /// Whoever hangs up stops nothing; whoever comes back hears all of it.
 fn a_client_that_leaves_stops_nothing(package: &str) {
     let scene = Scene::new(package);
-    // Some ask for a title of the first message, and would wait at the gate for it.
-    last(&scene.say("hello"), "done");
     let stream = scene.chat(json!({"message": "GATE alone", "id": "run-mine"}));
     let before = stream.until("delta");
     drop(stream);

@@ -25,7 +25,7 @@ struct State {
     /// How often whoever waits at the gate may go on.
     released: usize,
     waiting: usize,
-    requests: Vec<String>,
+    left: bool,
 }
 
 pub(crate) const MARKDOWN: &str =
@@ -55,6 +55,9 @@ impl Model {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let model = serving.clone();
+                if model.state.0.lock().unwrap().left {
+                    return;
+                }
                 std::thread::spawn(move || {
                     let _ = model.serve(stream);
                 });
@@ -71,9 +74,13 @@ impl Model {
         assert!(!waiting.unwrap().1.timed_out(), "nobody came to the gate");
     }
 
-    /// One whose port nobody listens on.
-    pub(crate) fn nowhere() -> Self {
-        Self { port: 9, state: Arc::default() }
+    /// From now on nobody listens on its port.
+    pub(crate) fn leave(&self) {
+        self.state.0.lock().unwrap().left = true;
+        // Whoever waits for the next caller hears of it by one.
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        let gone = || TcpStream::connect(("127.0.0.1", self.port)).is_err().then_some(());
+        crate::rig::wait_for("the model to leave", gone);
     }
 
     /// Lets one answer go on behind its gate.
@@ -81,10 +88,6 @@ impl Model {
         let (state, changed) = &*self.state;
         state.lock().unwrap().released += 1;
         changed.notify_all();
-    }
-
-    pub(crate) fn requests(&self) -> Vec<String> {
-        self.state.0.lock().unwrap().requests.clone()
     }
 
     /// Between two pieces of an answer: nobody releases it, so that its time runs out.
@@ -109,7 +112,7 @@ impl Model {
         let mut reader = BufReader::new(stream.try_clone()?);
         loop {
             let mut line = String::new();
-            if reader.read_line(&mut line)? == 0 {
+            if reader.read_line(&mut line)? == 0 || self.state.0.lock().unwrap().left {
                 return Ok(());
             }
             let mut words = line.split_whitespace();
@@ -133,7 +136,6 @@ impl Model {
                 body = read_chunks(&mut reader)?;
             }
             let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-            self.state.0.lock().unwrap().requests.push(format!("{method} {path}"));
             let path = path.split('?').next().unwrap_or_default();
             if method == "HEAD" {
                 stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
@@ -217,7 +219,7 @@ impl Model {
         event(
             json!({"type": "response.created", "response": {"id": "resp_1", "object": "response", "status": "in_progress", "output": []}}),
         )?;
-        let output = match plan(&users, tool) {
+        let output = match plan_unless(is_beside(body), &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -270,7 +272,6 @@ impl Model {
                 _ => {}
             }
         }
-        let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
         begin(stream)?;
         let mut event = |delta: Value, end: Option<&str>| {
             data(
@@ -280,7 +281,7 @@ impl Model {
             )
         };
         event(json!({"role": "assistant", "content": ""}), None)?;
-        match plan(&users, tool || !has_tools) {
+        match plan_unless(is_beside(body), &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -327,7 +328,7 @@ impl Model {
         event(json!({"type": "message_start", "message": {"id": "msg_1", "type": "message", "role": "assistant",
             "model": body["model"], "content": [], "stop_reason": null, "stop_sequence": null,
             "usage": {"input_tokens": 10, "output_tokens": 1, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}}}))?;
-        let stop = match plan(&users, tool || !has_bash) {
+        let stop = match plan_unless(!has_bash, &users, tool) {
             Plan::Hang => {
                 hang(stream);
                 return Ok(());
@@ -454,6 +455,16 @@ impl Model {
 /// Until the other side gives up.
 fn hang(stream: &mut TcpStream) {
     let _ = stream.read(&mut [0; 1]);
+}
+
+/// Whether this is asked beside a conversation, as for its title: it has no tools then.
+fn is_beside(body: &Value) -> bool {
+    body["tools"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// What is asked beside a conversation has the words in it that steer us, and is not to be steered by them.
+fn plan_unless(beside: bool, users: &[String], tool_ran: bool) -> Plan {
+    if beside { Plan::Text(vec!["A title".to_owned()]) } else { plan(users, tool_ran) }
 }
 
 fn plan(users: &[String], tool_ran: bool) -> Plan {

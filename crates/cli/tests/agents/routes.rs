@@ -1,7 +1,8 @@
 //! The second route: two agents as people see them, on a terminal, read from their screens and hooks.
 
 use crate::model::MARKDOWN;
-use crate::scene::{CLAUDE, CODEX, Scene, Told, last, resumed};
+use crate::rig::wait_for;
+use crate::scene::{CLAUDE, CODEX, Scene, Told, last, marked, resumed, said};
 use serde_json::json;
 
 macro_rules! on_a_terminal {
@@ -28,6 +29,13 @@ on_a_terminal![
     a_tool_is_asked_about_and_allowed_or_denied,
     a_turn_is_aborted_and_the_next_goes_on,
     a_turn_goes_on_when_the_server_is_killed,
+    lines_are_told_before_the_answer_has_ended_and_whoever_leaves_stops_nothing,
+    after_the_agent_died_in_a_turn_the_next_message_resumes,
+    its_session_is_another_than_that_of_the_other_route_and_is_reset_alone,
+    one_that_is_unused_rests_and_one_that_is_used_does_not,
+    a_turn_in_which_nothing_happens_is_ended,
+    a_model_that_can_not_be_reached_is_no_reason_to_wait_for_ever,
+    a_flood_is_told_as_it_was_written,
 ];
 
 fn message(events: &[Told]) -> String {
@@ -36,19 +44,21 @@ fn message(events: &[Told]) -> String {
 }
 
 fn a_second_message_knows_the_first_and_so_does_the_next_process(agent: &str, package: &str) {
-    let scene = Scene::tui(agent, package);
+    let scene = Scene::tui(agent, package, "");
     let first = scene.say("MD one");
     last(&first, "done");
     assert!(!resumed(&first));
     let text = message(&first);
     assert!(text.contains("turn=1 last='MD one'") && text.ends_with(MARKDOWN), "{text}");
+    assert!(said(&first).starts_with("MOCK-REPLY turn=1"), "what is drawn around it is no part of it: {first:#?}");
     let second = scene.say("hello two");
     last(&second, "done");
     assert!(message(&second).contains("turn=2 last='hello two'"), "{second:#?}");
+    assert!(said(&second).starts_with("MOCK-REPLY turn=2"), "{second:#?}");
     for pid in scene.processes() {
         stead_term::proc::signal(pid, rustix::process::Signal::KILL);
     }
-    crate::rig::wait_for("its death to be noticed", || (scene.sessions()[0]["running"] == json!(false)).then_some(()));
+    wait_for("its death to be noticed", || (scene.sessions()[0]["running"] == json!(false)).then_some(()));
     let third = scene.say("hello three");
     last(&third, "done");
     assert!(resumed(&third), "{third:#?}");
@@ -57,17 +67,20 @@ fn a_second_message_knows_the_first_and_so_does_the_next_process(agent: &str, pa
 
 fn a_tool_is_asked_about_and_allowed_or_denied(agent: &str, package: &str) {
     if agent == "codex-tui" {
-        let scene = Scene::tui(agent, package);
+        // It has no sandbox of its own to ask about.
+        let scene = Scene::tui(agent, package, "");
         last(&scene.say("RUN:touch yes.txt;;"), "done");
         assert_eq!(scene.rig.call("GET", "/api/threads/t/files?path=/workspace/yes.txt", &[], b"").status, 200);
         return;
     }
     for (kind, name) in [("allow_once", "yes.txt"), ("reject_once", "no.txt")] {
-        let scene = Scene::tui(agent, package);
+        let scene = Scene::tui(agent, package, "");
         let stream = scene.chat(json!({"message": format!("RUN:touch {name};;")}));
         let mut events = stream.until("permission");
         let permission = events.last().unwrap().data.clone();
         assert_eq!(permission["kind"], "execute", "{permission:#}");
+        // It is asked as the agent says it (OSC 7501), not as its screen does: "Do you want to proceed?"
+        assert_eq!(permission["title"], format!("approve Bash: touch {name}"), "{permission:#}");
         let options = permission["options"].as_array().unwrap();
         let option = options.iter().find(|option| option["kind"] == kind).unwrap();
         let choice = json!({"permission_id": permission["id"], "option_id": option["id"]});
@@ -83,7 +96,7 @@ fn a_tool_is_asked_about_and_allowed_or_denied(agent: &str, package: &str) {
 }
 
 fn a_turn_is_aborted_and_the_next_goes_on(agent: &str, package: &str) {
-    let scene = Scene::tui(agent, package);
+    let scene = Scene::tui(agent, package, "");
     last(&scene.say("hello one"), "done");
     let stream = scene.chat(json!({"message": "GATE forever"}));
     let mut events = stream.until("start");
@@ -98,7 +111,7 @@ fn a_turn_is_aborted_and_the_next_goes_on(agent: &str, package: &str) {
 }
 
 fn a_turn_goes_on_when_the_server_is_killed(agent: &str, package: &str) {
-    let mut scene = Scene::tui(agent, package);
+    let mut scene = Scene::tui(agent, package, "");
     last(&scene.say("hello one"), "done");
     let stream = scene.chat(json!({"message": "GATE two"}));
     let before = stream.until("start");
@@ -111,4 +124,118 @@ fn a_turn_goes_on_when_the_server_is_killed(agent: &str, package: &str) {
     last(&all, "done");
     assert_eq!(all[..before.len()], before[..], "what was told is told again as it was");
     assert!(message(&all).contains("turn=2 last='GATE two'"), "{all:#?}");
+}
+
+fn lines_are_told_before_the_answer_has_ended_and_whoever_leaves_stops_nothing(agent: &str, package: &str) {
+    let scene = Scene::tui(agent, package, "");
+    let stream = scene.chat(json!({"message": "GATE MD", "id": "run-mine"}));
+    let before = stream.until("delta");
+    drop(stream);
+    scene.model.release();
+    let all = scene.replay("run-mine", 0).rest();
+    last(&all, "done");
+    assert_eq!(all[..before.len()], before[..]);
+    assert!(message(&all).ends_with(MARKDOWN), "{all:#?}");
+}
+
+fn after_the_agent_died_in_a_turn_the_next_message_resumes(agent: &str, package: &str) {
+    let scene = Scene::tui(agent, package, "");
+    last(&scene.say("hello one"), "done");
+    let stream = scene.chat(json!({"message": "GATE two"}));
+    let mut events = stream.until("start");
+    scene.model.wait_at_gate();
+    for pid in scene.processes() {
+        stead_term::proc::signal(pid, rustix::process::Signal::KILL);
+    }
+    events.extend(stream.rest());
+    assert_eq!(last(&events, "error")["error"]["code"], "agent_died");
+    scene.model.release();
+    let next = scene.say("hello three");
+    last(&next, "done");
+    assert!(resumed(&next), "{next:#?}");
+    assert!(!message(&next).contains("turn=1"), "{next:#?}");
+}
+
+fn its_session_is_another_than_that_of_the_other_route_and_is_reset_alone(agent: &str, package: &str) {
+    let scene = Scene::tui(agent, package, "");
+    let other = package.split('-').next().unwrap();
+    let turn = |provider: &str, number: u32| {
+        let events = scene.chat(json!({"provider": provider, "message": format!("{provider} {number}")})).rest();
+        last(&events, "done");
+        let text = message(&events);
+        assert!(text.contains(&format!("turn={number} last='{provider} {number}'")), "{text}");
+    };
+    for number in 1..3 {
+        turn(agent, number);
+        turn(other, number);
+    }
+    let session = |provider: &str| {
+        let all = scene.sessions();
+        all.into_iter().find(|session| session["provider"] == provider).unwrap()
+    };
+    let stream = scene.chat(json!({"message": "GATE three"}));
+    let mut events = stream.until("start");
+    scene.model.wait_at_gate();
+    let reset = json!({"thread_id": "t", "provider": agent});
+    scene.rig.post("/api/chat/reset", &reset).fails(409, "session_in_use");
+    assert_eq!(session(agent)["running"], json!(true), "nothing was touched");
+    scene.model.release();
+    events.extend(stream.rest());
+    last(&events, "done");
+    assert_eq!(scene.rig.post("/api/chat/reset", &reset).is(200)["reset"], json!([session(agent)["key"]]));
+    assert!(marked(&[session(agent)["id"].as_str().unwrap().to_owned()]).is_empty(), "its processes have ended");
+    turn(agent, 1);
+    turn(other, 3);
+}
+
+fn one_that_is_unused_rests_and_one_that_is_used_does_not(agent: &str, package: &str) {
+    let scene = Scene::tui(agent, package, "[agents]\nidle_timeout_s = 3\n");
+    scene.thread("u");
+    last(&scene.chat(json!({"thread_id": "u", "message": "hello"})).rest(), "done");
+    let stream = scene.chat(json!({"thread_id": "u", "message": "GATE two"}));
+    let mut events = stream.until("start");
+    scene.model.wait_at_gate();
+    last(&scene.say("hello"), "done");
+    let session = |busy: bool| {
+        let all = scene.sessions();
+        all.into_iter().find(|session| (session["run_id"] == json!(stream.run())) == busy).unwrap()
+    };
+    let resting = session(false)["id"].as_str().unwrap().to_owned();
+    wait_for("it to rest", || (session(false)["running"] == json!(false)).then_some(()));
+    wait_for("its processes to end", || marked(std::slice::from_ref(&resting)).is_empty().then_some(()));
+    assert_eq!((&session(true)["running"], &session(true)["in_use"]), (&json!(true), &json!(true)));
+    scene.model.release();
+    events.extend(stream.rest());
+    last(&events, "done");
+    let next = scene.say("again");
+    last(&next, "done");
+    assert!(resumed(&next) && message(&next).contains("turn=2"), "{next:#?}");
+}
+
+fn a_turn_in_which_nothing_happens_is_ended(agent: &str, package: &str) {
+    let mut scene = Scene::tui(agent, package, "");
+    last(&scene.say("hello"), "done");
+    // Its screen counts the seconds all the while.
+    let events = scene.impatiently(|scene| scene.say("HANG on"));
+    assert_eq!(last(&events, "error")["error"]["code"], "agent_timeout", "{events:#?}");
+    last(&scene.say("still there"), "done");
+}
+
+fn a_model_that_can_not_be_reached_is_no_reason_to_wait_for_ever(agent: &str, package: &str) {
+    let mut scene = Scene::tui(agent, package, "");
+    last(&scene.say("hello"), "done");
+    scene.model.leave();
+    let events = scene.impatiently(|scene| scene.say("anybody"));
+    assert_eq!(last(&events, "error")["error"]["code"], "agent_timeout", "{events:#?}");
+}
+
+fn a_flood_is_told_as_it_was_written(agent: &str, package: &str) {
+    let scene = Scene::tui(agent, package, "");
+    let events = scene.say("FLOOD me");
+    last(&events, "done");
+    let whole: Vec<_> = (0..2000).map(|number| format!("line {number} of a flood")).collect();
+    // Its screen holds less than that; what its model wrote comes through its hook.
+    let text = message(&events);
+    assert_eq!(text.lines().filter(|line| line.ends_with(" of a flood")).collect::<Vec<_>>(), whole);
+    assert!(!said(&events).is_empty(), "and some of it as it was drawn");
 }

@@ -64,11 +64,6 @@ impl Scene {
         Self::on(model, &[package], settings)
     }
 
-    /// With a model that nobody hears.
-    pub(crate) fn unreachable(package: &str, settings: &str) -> Self {
-        Self::on(Model::nowhere(), &[package], settings)
-    }
-
     /// With two agents; the first is the one that is spoken to.
     pub(crate) fn both(package: &str, other: &str) -> Self {
         Self::on(Model::start(), &[package, other], "")
@@ -86,12 +81,16 @@ impl Scene {
         Self { rig, model: Model::start(), agent: agent.to_owned() }
     }
 
-    /// With an agent as it is built in, found where its package has it.
-    pub(crate) fn tui(agent: &str, package: &str) -> Self {
+    /// With an agent as it is built in, found where its package has it; and the same one on its other route.
+    pub(crate) fn tui(agent: &str, package: &str, settings: &str) -> Self {
         let model = Model::start();
-        let own = recipe(package.split('-').next().unwrap(), &model);
+        let other = package.split('-').next().unwrap();
+        let own = recipe(other, &model);
         let names: Vec<_> = own.variables.iter().map(|(name, _)| *name).collect();
-        let config = format!("[agent.{agent}]\ncredential_vars = {}\n", json!(names));
+        let mut config = settings.to_owned();
+        for name in [agent, other] {
+            write!(config, "\n[agent.{name}]\ncredential_vars = {}\n", json!(names)).unwrap();
+        }
         let bin = installed(package).parent().unwrap().display().to_string();
         let path = format!("{bin}:{}", std::env::var("PATH").unwrap());
         let mut variables: Vec<_> = own.variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -126,6 +125,20 @@ impl Scene {
             std::fs::write(path, content).unwrap();
         }
         Self { rig, model, agent: packages[0].split('-').next().unwrap().to_owned() }
+    }
+
+    /// With a server that waits for its agents only for a short time. Not from the beginning: some take longer to start.
+    pub(crate) fn impatiently<T>(&mut self, work: impl FnOnce(&Self) -> T) -> T {
+        let file = self.rig.dir.path().join("stead.toml");
+        let patient = std::fs::read_to_string(&file).unwrap();
+        self.rig.kill();
+        std::fs::write(&file, format!("[agents]\nactivity_timeout_s = 4\n{patient}")).unwrap();
+        self.rig.start();
+        let done = work(self);
+        self.rig.kill();
+        std::fs::write(&file, patient).unwrap();
+        self.rig.start();
+        done
     }
 
     pub(crate) fn chat(&self, body: Value) -> Stream {

@@ -11,20 +11,20 @@ with_each_agent![
 ];
 
 fn a_turn_in_which_nothing_happens_is_ended(package: &str) {
-    // Long enough for the slowest to start: that is something that doesn't happen, too.
-    let scene = Scene::with(package, "[agents]\nactivity_timeout_s = 12\n");
+    let mut scene = Scene::new(package);
     last(&scene.say("hello"), "done");
-    let events = scene.say("HANG on");
+    let events = scene.impatiently(|scene| scene.say("HANG on"));
     assert_eq!(last(&events, "error")["error"]["code"], "agent_timeout", "{events:#?}");
     let next = scene.say("still there");
     last(&next, "done");
 }
 
 fn a_model_that_can_not_be_reached_is_no_reason_to_wait_for_ever(package: &str) {
-    let scene = Scene::unreachable(package, "[agents]\nactivity_timeout_s = 12\n");
-    let events = scene.say("anybody");
+    let mut scene = Scene::new(package);
+    last(&scene.say("hello"), "done");
+    scene.model.leave();
+    let events = scene.impatiently(|scene| scene.say("anybody"));
     last(&events, "error");
-    assert!(scene.model.requests().is_empty());
 }
 
 fn a_flood_is_told_to_its_end(package: &str) {

@@ -59,7 +59,7 @@ impl Agents {
         if let Found::Missing(why) = shared.settings.find(spec) {
             let how =
                 if spec.install.is_empty() { String::new() } else { format!("; install it with `{}`", spec.install) };
-            return Err(Error::Unsupported(format!("agent `{}` is not on this machine: {why}{how}", spec.name)));
+            return Err(Error::AgentCannot(format!("agent `{}` is not on this machine: {why}{how}", spec.name)));
         }
         if let Some(policy) = &new.policy {
             check(policy, spec)?;
@@ -226,7 +226,7 @@ fn check(policy: &Policy, spec: &Spec) -> Result<(), Error> {
     }
     if !spec.asks && policy.has(Rule::Deny) {
         let what = format!("agent `{}` asks nothing before it uses a tool, so nothing can be denied to it", spec.name);
-        return Err(Error::Unsupported(what));
+        return Err(Error::AgentCannot(what));
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use stead_agent::{Effects, Machine, Permission, Setup, Spec};
 #[serde(rename_all = "snake_case")]
 pub(super) enum Driver {
     Lines(Box<Machine>),
-    Pty(Pty),
+    Pty(Box<Pty>),
 }
 
 impl Driver {
@@ -18,7 +18,7 @@ impl Driver {
         let resume = setup.resume.clone();
         match Machine::begin(spec, setup) {
             Some((machine, effects)) => (Self::Lines(Box::new(machine)), effects),
-            None => (Self::Pty(Pty::begin(resume)), Effects::default()),
+            None => (Self::Pty(Box::new(Pty::begin(resume))), Effects::default()),
         }
     }
 
@@ -61,6 +61,14 @@ impl Driver {
         match (self, screen) {
             (Self::Pty(pty), Some(screen)) => pty.see(screen, view),
             (Self::Lines(_), _) | (Self::Pty(_), None) => Effects::default(),
+        }
+    }
+
+    /// How often something has happened on its screen.
+    pub(super) fn moves(&self) -> u64 {
+        match self {
+            Self::Lines(_) => 0,
+            Self::Pty(pty) => pty.moves(),
         }
     }
 

@@ -67,7 +67,7 @@ impl Owner {
         let spec =
             self.spec().ok_or_else(|| Error::NotFound { kind: "agent", id: self.session.key.provider.clone() })?;
         let Found::At(program) = self.shared.settings.find(&spec) else {
-            return Err(Error::Unsupported(format!("agent `{}` is not on this machine any more", spec.name)));
+            return Err(Error::AgentCannot(format!("agent `{}` is not on this machine any more", spec.name)));
         };
         let mut step = Step::new(&self.session);
         step.events.push(Event::status(format!("starting {}", spec.title)));
@@ -80,7 +80,7 @@ impl Owner {
 
         let id = format!("{}.{:016x}", self.session.id, u64::from_be_bytes(self.shared.stead.entropy()));
         let command = CommandId::parse(&id).map_err(|error| Error::Invalid(error.to_string()))?;
-        let cwd = prepare(&self.shared, &self.session, &spec, &command).await?;
+        let cwd = prepare(&self.shared, &self.session, &spec).await?;
         let model = self.session.key.asked_model().map(str::to_owned);
         let resume = self.conversation();
         let words = spec.words(&cwd, model.as_deref(), resume.as_deref());
@@ -218,7 +218,7 @@ impl Owner {
 }
 
 /// Puts into a sandbox what an agent needs there. Returns the workspace as the agent sees it.
-async fn prepare(shared: &Shared, session: &AgentSession, spec: &Spec, _: &CommandId) -> Result<String, Error> {
+async fn prepare(shared: &Shared, session: &AgentSession, spec: &Spec) -> Result<String, Error> {
     let thread = shared.stead.thread(&session.thread).await?;
     let around = shared.stead.surroundings(&thread)?;
     let cwd = String::from_utf8_lossy(&around.cwd).into_owned();

@@ -123,7 +123,6 @@ impl Owner {
             return;
         }
         let lines = screen.lines.clone();
-        self.active = Instant::now();
         self.look(&lines, &signals, false, step);
         self.hear_hook(step).await;
         if let Some(process) = &mut step.session.process {
@@ -145,7 +144,11 @@ impl Owner {
     fn look(&mut self, lines: &[String], signals: &[Signal], settled: bool, step: &mut Step) {
         let look = self.spec().and_then(|spec| spec.screen);
         let Some(driver @ Driver::Pty(_)) = &mut self.driver else { return };
+        let before = driver.moves();
         let effects = driver.see(look.as_ref(), View { lines, signals, settled });
+        if driver.moves() > before {
+            self.active = Instant::now();
+        }
         self.take(effects, step);
     }
 }

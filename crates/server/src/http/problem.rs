@@ -138,6 +138,9 @@ impl From<Error> for Problem {
             Error::Trashed(id) => problem.details(json!({ "kind": "project", "id": id.as_str() })).hint(format!(
                 "`POST /api/projects/{id}/restore`, or `stead project restore {id}`, takes it out again"
             )),
+            Error::AgentCannot(_) => {
+                problem.details(json!({ "kind": "agent" })).hint("`GET /api/agents` tells what is there")
+            }
             Error::Moving => problem.retry_after(1),
             Error::TerminalBusy(_) => problem.hint("wait for its command, or cancel it"),
             Error::SessionInUse(_) => problem.hint("wait for its end, abort it, or send `\"if_busy\":\"queue\"`"),
@@ -233,6 +236,7 @@ mod tests {
             Error::Limit(String::new()),
             Error::Forbidden(String::new()),
             Error::Unsupported(String::new()),
+            Error::AgentCannot(String::new()),
             Error::Gone(String::new()),
             Error::Moving,
             Error::Stopping,

@@ -108,6 +108,19 @@ fn questions_are_answered() {
 }
 
 #[test]
+fn whoever_asks_may_say_what_it_does_and_hears_so_before_the_next_answer() {
+    for question in
+        [&b"\x1b]7501;?\x07\x1b[c"[..], b"\x1b]7501;?\x1b\\\x1b[c", b"\x1b]7501;\x1b]7501;?\x1b]7501;?\x07\x1b[c"]
+    {
+        assert_eq!(feed(&mut screen(80, 24), question), "\x1b]7501;?\x1b\\\x1b[?6c");
+        let mut slowly = screen(80, 24);
+        let answers: Vec<u8> = question.iter().flat_map(|byte| slowly.feed(&[*byte])).collect();
+        assert_eq!(String::from_utf8(answers).unwrap(), "\x1b]7501;?\x1b\\\x1b[?6c");
+    }
+    assert_eq!(feed(&mut screen(80, 24), b"\x1b]7501;state=idle\x07]7501;?\x07\x1b]7501;?x\x07"), "");
+}
+
+#[test]
 fn those_who_look_on_are_not_asked() {
     let quiet = |bytes: &[u8]| {
         let (mut quiet, mut out) = (Quiet::default(), Vec::new());
