@@ -94,8 +94,9 @@ impl Machine {
 
     /// Whether it is still there: everything in it ends with its first process.
     pub fn is_alive(&self) -> bool {
+        // Another may have its number by now.
         state(self.pid).is_some_and(|state| !matches!(state, 'Z' | 'X'))
-            && namespace(self.pid).as_ref() == Some(&self.world)
+            && namespace(self.pid).is_none_or(|world| world == self.world)
     }
 
     /// Every process inside, as this machine numbers them.
@@ -216,7 +217,8 @@ pub fn outside(root: &Path, path: &str) -> PathBuf {
 
 /// Starts the first process over a directory: what holds it, and its number.
 fn boot(at: &Path) -> io::Result<(Child, i32)> {
-    let mut script = vec!["set -e".to_owned()];
+    // A mount of its own, to be the root of all others.
+    let mut script = vec!["set -e".to_owned(), format!("mount --bind '{0}' '{0}'", at.display())];
     for name in SHARED {
         let (host, inside) = (Path::new("/").join(name), at.join(name));
         match std::fs::symlink_metadata(&host) {
@@ -244,7 +246,11 @@ fn boot(at: &Path) -> io::Result<(Child, i32)> {
     // reads what nobody writes, and is of no name that a test looks for.
     let init = "[ -p /run/nothing ] || mkfifo /run/nothing; echo up; \
         while :; do dd if=/run/nothing of=/dev/null 2>/dev/null & wait $!; done";
-    script.push(format!("exec chroot '{}' /bin/sh -c '{init}'", at.display()));
+    script.push(format!(
+        "cd '{}'; mkdir -p .before; pivot_root . .before; umount -l .before; rmdir .before",
+        at.display()
+    ));
+    script.push(format!("exec /bin/sh -c '{init}'"));
     let mut init = Command::new("unshare")
         .args([
             "--mount",
@@ -428,5 +434,29 @@ mod tests {
         machine.end();
         assert!(!machine.is_alive() && machine.pids().is_empty());
         child.wait().unwrap();
+    }
+
+    /// Whoever looks for processes by what is mounted for them, as tests of other sandboxes do, is not to find these.
+    #[test]
+    fn what_is_mounted_elsewhere_is_not_in_its_world() {
+        if !Machine::is_possible() {
+            println!("SKIPPED: no namespaces here");
+            return;
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mounted = Command::new("mount").arg("--bind").args([elsewhere.path(), elsewhere.path()]).status();
+        assert!(mounted.unwrap().success());
+        let machine = Machine::start().unwrap();
+        // Its first process, and the one that holds it from outside.
+        let holder = i32::try_from(machine.init.lock().unwrap().id()).unwrap();
+        let mounts =
+            [machine.pid, holder].map(|pid| std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap());
+        let unmounted = Command::new("umount").arg(elsewhere.path()).status();
+        assert!(unmounted.unwrap().success());
+        let name = elsewhere.path().file_name().unwrap().to_str().unwrap();
+        for mounts in mounts {
+            assert!(!mounts.contains(name), "{mounts}");
+            assert!(mounts.lines().any(|line| line.contains(" / /proc ")), "{mounts}");
+        }
     }
 }
