@@ -88,6 +88,11 @@ impl Drop for Engine {
         if let Some(pid) = containerd.trim().parse().ok().and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
+        // One that was killed left its directory mounted on itself, and so whoever made it could not remove it.
+        let unmount = || Command::new("umount").arg(self.dir.join("root")).stderr(Stdio::null()).status();
+        while unmount().is_ok_and(|status| status.success()) {}
+        let _ = std::fs::remove_dir_all(&self.dir);
+        let _ = self.dir.parent().map(std::fs::remove_dir);
     }
 }
 
