@@ -4,6 +4,7 @@ use crate::model::MARKDOWN;
 use crate::rig::wait_for;
 use crate::scene::{CLAUDE, CODEX, Scene, Told, last, marked, resumed, said};
 use serde_json::json;
+use std::path::Path;
 
 macro_rules! on_a_terminal {
     ($($test:ident),* $(,)?) => {
@@ -55,6 +56,8 @@ fn a_second_message_knows_the_first_and_so_does_the_next_process(agent: &str, pa
     last(&second, "done");
     assert!(message(&second).contains("turn=2 last='hello two'"), "{second:#?}");
     assert!(said(&second).starts_with("MOCK-REPLY turn=2"), "{second:#?}");
+    // One that is killed before it has written down what it said has nothing to go on with, and says so.
+    wait_for("its own record", || has_written(&scene.rig.data(), "turn=2").then_some(()));
     for pid in scene.processes() {
         stead_term::proc::signal(pid, rustix::process::Signal::KILL);
     }
@@ -63,6 +66,18 @@ fn a_second_message_knows_the_first_and_so_does_the_next_process(agent: &str, pa
     last(&third, "done");
     assert!(resumed(&third), "{third:#?}");
     assert!(message(&third).contains("turn=3 last='hello three'"), "{third:#?}");
+}
+
+/// Whether an agent's own record of a conversation, somewhere below a directory, has this in it.
+fn has_written(dir: &Path, text: &str) -> bool {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            return has_written(&path, text);
+        }
+        let is_record = path.extension().is_some_and(|end| end == "jsonl");
+        is_record && std::fs::read_to_string(&path).is_ok_and(|record| record.contains(text))
+    })
 }
 
 fn a_tool_is_asked_about_and_allowed_or_denied(agent: &str, package: &str) {
