@@ -75,7 +75,9 @@ fn has_written(dir: &Path, text: &str) -> bool {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             return has_written(&path, text);
         }
-        let is_record = path.extension().is_some_and(|end| end == "jsonl");
+        // Not what its hooks are told, nor its list of what was typed.
+        let is_record =
+            [".claude/projects/", ".codex/sessions/"].iter().any(|place| path.to_string_lossy().contains(place));
         is_record && std::fs::read_to_string(&path).is_ok_and(|record| record.contains(text))
     })
 }
