@@ -3,13 +3,16 @@
 //! Each runtime that opens a terminal gets the next *generation*; what it captures is only taken as long as no later one
 //! has opened it. Within a generation versions only grow. So the past can't overwrite the present, whoever is late.
 //!
+//! An instance that was thought to be gone may turn up again, with a shell that went its own way meanwhile. So a terminal
+//! knows on which instance it lives, and a shell on another is given the terminal's state, whatever its version.
+//!
 //! ```text
 //! open ──► generation + 1 ──► commit (same generation, greater version) ──► kept, or unchanged
 //!                         └─► commit (another generation, or an old version) ──► stale: refused
 //! ```
 
 use crate::clock::Timestamp;
-use crate::ids::{LeaseId, TerminalId, ThreadId};
+use crate::ids::{InstanceId, LeaseId, TerminalId, ThreadId};
 use crate::state::ShellState;
 
 /// Versions whose content changed that are kept of each terminal.
@@ -38,6 +41,8 @@ pub struct Terminal {
     pub content_version: u64,
     /// Grows by one with each runtime.
     pub generation: u64,
+    /// The instance whose shell was given this state, or has left it; absent where a journal outlives instances.
+    pub instance: Option<InstanceId>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
@@ -69,6 +74,7 @@ impl Terminal {
             version: 0,
             content_version: 0,
             generation: 0,
+            instance: None,
             created_at: now,
             updated_at: now,
         }
@@ -77,6 +83,17 @@ impl Terminal {
     /// Another runtime takes over.
     pub fn open(&self, now: Timestamp) -> Self {
         Self { generation: self.generation + 1, updated_at: now, ..self.clone() }
+    }
+
+    /// Whether an instance that has a shell of this terminal was left behind: the terminal has lived on another since, so
+    /// what that shell became there is not what this terminal is, however late its version.
+    pub fn has_left(&self, instance: &InstanceId) -> bool {
+        self.instance.as_ref().is_some_and(|last| last != instance)
+    }
+
+    /// The shell on an instance has this terminal's state.
+    pub fn settle(&self, instance: InstanceId, now: Timestamp) -> Self {
+        Self { instance: Some(instance), updated_at: now, ..self.clone() }
     }
 
     /// The terminal after a runtime captured its state.

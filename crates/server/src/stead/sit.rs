@@ -268,14 +268,41 @@ async fn runtime(
 ) -> Result<(Terminal, Ready, Arc<dyn Runtime>), Error> {
     let terminal = next_generation(inner, terminal).await?;
     match reach(inner, &terminal, &ready).await {
-        Ok(runtime) => Ok((terminal, ready, runtime)),
+        Ok(runtime) => Ok((settle(inner, terminal, &ready).await?, ready, runtime)),
         Err(Error::Broken(_) | Error::Lease(_)) if ready.lease.instance.is_some() => {
             let suspect = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
             let ready = inner.leases.ensure_running_beyond(&ready.lease.id, suspect, "run.refresh").await?;
             let runtime = reach(inner, &terminal, &ready).await?;
-            Ok((terminal, ready, runtime))
+            Ok((settle(inner, terminal, &ready).await?, ready, runtime))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// Notes where the terminal lives, once the shell there has its state: were it noted before, a server that is killed in
+/// between would leave a shell that goes its own way.
+async fn settle(inner: &Inner, terminal: Terminal, ready: &Ready) -> Result<Terminal, Error> {
+    let Some(instance) = &ready.lease.instance else { return Ok(terminal) };
+    let outlives = inner.core.provider(&ready.lease.provider)?.capabilities().durable_journal;
+    if outlives || terminal.instance.as_ref() == Some(instance) {
+        return Ok(terminal);
+    }
+    let mut known = terminal;
+    loop {
+        let settled = known.settle(instance.clone(), inner.core.now());
+        match inner.core.store.replace_terminal(&known, &settled).await {
+            Ok(()) => return Ok(settled),
+            Err(StoreError::Conflict { .. }) => {
+                let again = inner.core.store.terminal(&known.id).await?;
+                let again = again.ok_or_else(|| Error::NotFound { kind: "terminal", id: known.id.to_string() })?;
+                // Somebody has opened it after us: it lives with them.
+                if again.generation != known.generation {
+                    return Ok(known);
+                }
+                known = again;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -302,6 +329,7 @@ pub(super) async fn reach(inner: &Inner, terminal: &Terminal, ready: &Ready) -> 
         shell,
         state: as_known_inside(&terminal.state, &surroundings),
         version: terminal.version,
+        has_left: !provider.capabilities().durable_journal && terminal.has_left(&handle.instance),
         surroundings,
     };
     let mut greetings = 0;

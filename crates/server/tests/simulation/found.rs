@@ -38,18 +38,22 @@ impl Rig {
     fn live(&self, life: impl AsyncFnOnce(Stead)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let provider = ProviderName::parse("toy").unwrap();
-            let settings =
-                Settings { default_provider: provider, treatments: [].into(), reap_every: Duration::from_hours(1000) };
-            let providers = Providers::new([Arc::new(self.fake.clone()) as _]);
-            // Everybody gets a turn at every call.
-            let store = self.store.paced(Pace::new(|| 1));
-            let mut parts = Parts::new(Arc::new(store), providers, settings);
             self.clock.start();
-            parts.clock = Arc::clone(&self.clock) as _;
-            life(Stead::start(parts).await.unwrap().0).await;
+            life(self.server(1).await).await;
             self.clock.halt();
         });
+    }
+
+    /// Others have so many turns at each of its calls of the store.
+    async fn server(&self, turns: u32) -> Stead {
+        let provider = ProviderName::parse("toy").unwrap();
+        let settings =
+            Settings { default_provider: provider, treatments: [].into(), reap_every: Duration::from_hours(1000) };
+        let providers = Providers::new([Arc::new(self.fake.clone()) as _]);
+        let store = self.store.paced(Pace::new(move || turns));
+        let mut parts = Parts::new(Arc::new(store), providers, settings);
+        parts.clock = Arc::clone(&self.clock) as _;
+        Stead::start(parts).await.unwrap().0
     }
 
     fn the_instance(&self) -> InstanceId {
@@ -319,6 +323,48 @@ fn late_commands_of_an_instance_that_was_given_up_do_not_overwrite_what_was_answ
         }
         assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/new\n");
     });
+}
+
+/// Of two servers at once one may open the shell of an instance that the other has given up by then. What is answered
+/// there is the terminal's state, also when the next server opens the shell of the other instance.
+#[test]
+fn a_shell_that_its_terminal_has_left_does_not_count_however_late_its_version() {
+    let mut went_its_own_way = 0;
+    for moment in (0..3000).step_by(50) {
+        let rig = Rig::new();
+        rig.live(async |stead| drop(run(&stead, "a", "cd /first").await));
+        let mut kept = Vec::new();
+        rig.live(async |other| {
+            let one = rig.server(100).await;
+            let enter = |stead: &Stead, place: &'static str| {
+                let stead = stead.clone();
+                tokio::spawn(async move { sandbox(&stead, "a").await?.run(Execute::new(format!("cd {place}"))).await })
+            };
+            let first = enter(&one, "/one");
+            for _ in 0..moment {
+                tokio::task::yield_now().await;
+            }
+            rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
+            rig.clock.jump(10_000);
+            rig.fake.next(Call::Run, Mischief::Delay(Duration::from_secs(5)));
+            let ran = [("/one\n", first), ("/other\n", enter(&other, "/other"))];
+            for (place, running) in ran {
+                let Ok(ran) = running.await.unwrap() else { continue };
+                if ran.command.ending.unwrap().warnings.is_empty() {
+                    kept.push((ran.command.state_version, place));
+                } else {
+                    went_its_own_way += 1;
+                }
+            }
+        });
+        rig.live(async |stead| {
+            let cwd = String::from_utf8(run(&stead, "a", "pwd").await.stdout).unwrap();
+            let latest = kept.iter().map(|(version, _)| version).max();
+            let may_be: Vec<_> = kept.iter().filter(|(version, _)| Some(version) == latest).collect();
+            assert!(may_be.iter().any(|(_, place)| *place == cwd), "{cwd:?} after {moment} turns, of {kept:?}");
+        });
+    }
+    assert!(went_its_own_way > 0, "no moment was the one");
 }
 
 /// The reaper, or somebody who shares the lease, can't know that we are coming.

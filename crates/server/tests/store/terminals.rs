@@ -1,6 +1,7 @@
 //! Terminals and their states.
 
 use crate::rig::*;
+use stead_model::ids::InstanceId;
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::{KEPT_STATES, Terminal};
 use stead_server::store::{KeptState, Page};
@@ -38,6 +39,7 @@ async fn every_field_of_a_terminal_comes_back(store: Shared) {
         version: 12,
         content_version: 9,
         generation: 4,
+        instance: Some(InstanceId::parse("inst-1").unwrap()),
         updated_at: at(77),
         ..named("whole", "a", 5)
     };

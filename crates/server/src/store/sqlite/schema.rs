@@ -18,6 +18,7 @@ const MIGRATIONS: &[(i64, &str, &str)] = &[
     (7, "agents", include_str!("../../../migrations/sqlite/0007_agents.sql")),
     (8, "agent policy", include_str!("../../../migrations/sqlite/0008_agent_policy.sql")),
     (9, "spent", include_str!("../../../migrations/sqlite/0009_spent.sql")),
+    (10, "lineage", include_str!("../../../migrations/sqlite/0010_lineage.sql")),
 ];
 
 const TABLE_OF_MIGRATIONS: &str = "_sqlx_migrations";

@@ -6,13 +6,13 @@ use super::{Violation, changed, missing, statements, violation};
 use crate::store::{KeptState, Page, Result, StoreError};
 use sqlx::SqliteConnection;
 use sqlx::sqlite::SqlitePool;
-use stead_model::ids::{LeaseId, TerminalId, ThreadId};
+use stead_model::ids::{InstanceId, LeaseId, TerminalId, ThreadId};
 use stead_model::terminal::{KEPT_STATES, Terminal};
 
 statements! {
     INSERT = "INSERT INTO terminals (id, thread_id, lease_id, name, version, content_version, generation, created_at,
-                updated_at)
-              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+                updated_at, instance_id)
+              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     GET = "SELECT t.*, s.state FROM terminals t
            LEFT JOIN terminal_states s ON s.terminal_id = t.id AND s.version = t.content_version
            WHERE t.id = $1";
@@ -31,8 +31,8 @@ statements! {
                      WHERE t.lease_id = $4 AND (t.created_at, t.id) < ($1, $2)
                      ORDER BY t.created_at DESC, t.id DESC LIMIT $3";
     REPLACE = "UPDATE terminals SET lease_id = $2, name = $3, version = $4, content_version = $5, generation = $6,
-                 updated_at = $7
-               WHERE id = $1 AND generation = $8 AND version = $9";
+                 updated_at = $7, instance_id = $8
+               WHERE id = $1 AND generation = $9 AND version = $10";
     EXISTS = "SELECT 1 FROM terminals WHERE id = $1";
     DELETE = "DELETE FROM terminals WHERE id = $1";
     KEEP = "INSERT INTO terminal_states (terminal_id, version, state, at) VALUES ($1, $2, $3, $4)
@@ -64,6 +64,7 @@ impl Stored for Terminal {
             version: row.number("version")?,
             content_version,
             generation: row.number("generation")?,
+            instance: row.opt_id("instance_id")?,
             created_at: row.moment("created_at")?,
             updated_at: row.moment("updated_at")?,
         })
@@ -95,7 +96,8 @@ pub(super) async fn insert(conn: &mut SqliteConnection, terminal: &Terminal) -> 
         .bind(signed(terminal.content_version))
         .bind(signed(terminal.generation))
         .bind(signed(terminal.created_at.0))
-        .bind(signed(terminal.updated_at.0));
+        .bind(signed(terminal.updated_at.0))
+        .bind(terminal.instance.as_ref().map(InstanceId::as_str));
     if let Err(error) = query.execute(&mut *conn).await {
         return Err(refusal(conn, error, terminal).await);
     }
@@ -156,6 +158,7 @@ pub(super) async fn replace(conn: &mut SqliteConnection, before: &Terminal, afte
         .bind(signed(after.content_version))
         .bind(signed(after.generation))
         .bind(signed(after.updated_at.0))
+        .bind(after.instance.as_ref().map(InstanceId::as_str))
         .bind(signed(before.generation))
         .bind(signed(before.version));
     match query.execute(&mut *conn).await {
