@@ -32,6 +32,8 @@ pub(crate) struct Seat {
     pub(crate) surroundings: Surroundings,
     /// Whether the shell's state is safe without the store: in a journal that outlives the instance.
     pub(crate) keeps_state: bool,
+    /// Whether the journal is on another machine, and is to be copied here.
+    pub(crate) is_mirrored: bool,
     session: Mutex<Session>,
     /// Commands on their way through this seat.
     busy: AtomicUsize,
@@ -72,6 +74,7 @@ pub(crate) struct Seating {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) surroundings: Surroundings,
     pub(crate) keeps_state: bool,
+    pub(crate) is_mirrored: bool,
     pub(crate) session: Session,
 }
 
@@ -110,6 +113,7 @@ impl Seat {
             runtime: seating.runtime,
             surroundings: seating.surroundings,
             keeps_state: seating.keeps_state,
+            is_mirrored: seating.is_mirrored,
             session: Mutex::new(seating.session),
             busy: AtomicUsize::new(0),
             commands: AtomicUsize::new(0),

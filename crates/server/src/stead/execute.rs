@@ -275,7 +275,8 @@ impl Sandbox {
 
     /// Has the output of a command where it can be read whatever becomes of its instance.
     async fn keep_output(&self, seat: &Seat, mut ended: Command) -> Command {
-        if let Err(error) = super::afar::catch_up(&self.inner, &seat.lease).await
+        if seat.is_mirrored
+            && let Err(error) = super::afar::catch_up(&self.inner, &seat.lease).await
             && let Some(ending) = &mut ended.ending
         {
             let code = "output_not_copied".to_owned();

@@ -133,6 +133,7 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, suspect: Option<InstanceId>) -
         version: terminal.version,
         surroundings: provider.surroundings(&ready.lease.workspace),
         keeps_state: provider.capabilities().durable_journal && runtime.remembers(),
+        is_mirrored: provider.mirror(&ready.lease.id).is_some(),
         runtime,
         session,
     };

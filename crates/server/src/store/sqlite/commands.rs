@@ -28,23 +28,37 @@ statements! {
 }
 
 const KIND: &str = "command";
+const COLUMNS: usize = 16;
 
-/// How many rows one statement saves. Each statement is a trip to the thread of the connection and back, so the larger
-/// the better; few sizes, so that each is prepared once.
-const SIZES: [usize; 3] = [64, 8, 1];
+/// The sizes of statements that save rows: powers of two up to the largest. Each statement is a trip to the thread of the
+/// connection and back, so there is one for many rows; few sizes, so that each is prepared once. Places that are left over
+/// are NULL, and no row.
+const SIZES: usize = 9;
+const MOST: usize = 1 << (SIZES - 1);
 
-static SAVE: LazyLock<[String; 3]> = LazyLock::new(|| SIZES.map(save_many));
+type Sizes = [String; SIZES];
+
+/// Saves whatever it is given.
+static SAVE: LazyLock<Sizes> = LazyLock::new(|| std::array::from_fn(|size| save_many(1 << size, "")));
+
+/// Saves all, or nothing if the thread of any is in a project: it may have to be counted there.
+static SAVE_UNCOUNTED: LazyLock<Sizes> = LazyLock::new(|| {
+    let unless =
+        "AND NOT EXISTS (SELECT 1 FROM threads WHERE id IN (SELECT column2 FROM new) AND project_id IS NOT NULL)";
+    std::array::from_fn(|size| save_many(1 << size, unless))
+});
 
 /// Saves so many rows. One whose terminal has been deleted is gone with it, and doesn't hold up those that are written
 /// with it. Not the thread is asked for: another may have its name by now.
-fn save_many(rows: usize) -> String {
-    let row = format!("(?{})", ", ?".repeat(15));
+fn save_many(rows: usize, unless: &str) -> String {
+    let row = format!("(?{})", ", ?".repeat(COLUMNS - 1));
     let rows = vec![row; rows].join(", ");
     format!(
-        "INSERT INTO commands (id, thread_id, terminal_id, lease_id, session_id, instance_id, text, status, ending,
+        "WITH new AS (VALUES {rows})
+         INSERT INTO commands (id, thread_id, terminal_id, lease_id, session_id, instance_id, text, status, ending,
            stdout_bytes, stderr_bytes, cwd, state_version, created_at, started_at, ended_at)
-         SELECT * FROM (VALUES {rows}) WHERE EXISTS (SELECT 1 FROM terminals WHERE id = column3)
-           OR EXISTS (SELECT 1 FROM commands WHERE id = column1)
+         SELECT * FROM new WHERE (EXISTS (SELECT 1 FROM terminals WHERE id = column3)
+           OR EXISTS (SELECT 1 FROM commands WHERE id = column1)) {unless}
          ON CONFLICT (id) DO UPDATE SET thread_id = excluded.thread_id, terminal_id = excluded.terminal_id,
            lease_id = excluded.lease_id, session_id = excluded.session_id, instance_id = excluded.instance_id,
            text = excluded.text, status = excluded.status, ending = excluded.ending,
@@ -58,7 +72,8 @@ fn save_many(rows: usize) -> String {
 
 #[cfg(test)]
 pub(super) fn all_of_save() -> impl Iterator<Item = (&'static str, &'static str)> {
-    SAVE.iter().map(|sql| ("SAVE", sql.as_str()))
+    let named = |name, all: &'static Sizes| all.iter().map(move |sql| (name, sql.as_str()));
+    named("SAVE", &SAVE).chain(named("SAVE_UNCOUNTED", &SAVE_UNCOUNTED))
 }
 
 impl Stored for Command {
@@ -140,14 +155,25 @@ pub(super) async fn forget_spent(conn: &mut SqliteConnection, now: Timestamp) ->
     Ok(())
 }
 
+/// Saves at most [`MOST`] rows by one statement, and says how many it changed.
+async fn write(conn: &mut SqliteConnection, sizes: &'static Sizes, commands: &[Command]) -> Result<u64> {
+    let places = commands.len().next_power_of_two();
+    let Some(sql) = sizes.get(places.ilog2() as usize) else { return Ok(0) };
+    let filled = commands.iter().fold(sqlx::query(sql.as_str()), bind);
+    let none = (commands.len()..places).flat_map(|_| [None::<i64>; COLUMNS]);
+    Ok(none.fold(filled, Query::bind).execute(conn).await?.rows_affected())
+}
+
+/// Saves commands, none of which counts for a project, in one trip to the thread of the connection. False: it can't be
+/// told that all were saved that are to be.
+pub(super) async fn save_uncounted(conn: &mut SqliteConnection, commands: &[Command]) -> Result<bool> {
+    Ok(commands.len() <= MOST && write(conn, &SAVE_UNCOUNTED, commands).await? == commands.len() as u64)
+}
+
 pub(super) async fn save(conn: &mut SqliteConnection, commands: &[Command]) -> Result<()> {
     let before = tally::before(conn, commands).await?;
-    let mut left = commands;
-    for (size, sql) in SIZES.into_iter().zip(SAVE.iter()) {
-        while let Some((some, rest)) = left.split_at_checked(size) {
-            some.iter().fold(sqlx::query(sql.as_str()), bind).execute(&mut *conn).await?;
-            left = rest;
-        }
+    for some in commands.chunks(MOST) {
+        write(conn, &SAVE, some).await?;
     }
     if let Some(before) = before {
         tally::count(conn, &before).await?;

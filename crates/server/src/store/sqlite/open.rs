@@ -60,6 +60,8 @@ impl SqliteStore {
             .max_connections(READERS)
             .idle_timeout(None)
             .max_lifetime(None)
+            // A file does not hang up; asking each time would be a trip to the connection's thread for nothing.
+            .test_before_acquire(false)
             .connect_with(options.clone().pragma("query_only", "ON"))
             .await
             .map_err(failed)?;
