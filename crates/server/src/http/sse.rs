@@ -18,6 +18,7 @@ use std::time::Duration;
 use stead_model::clock::Timestamp;
 use stead_model::frame::{Chunk, Stream};
 use stead_model::proto::Status;
+use wide::u8x16;
 
 /// A line that means nothing, so often, shows both sides that the other is there.
 const HEARTBEAT: Duration = Duration::from_secs(10);
@@ -173,21 +174,24 @@ fn output(chunk: &Chunk) -> Bytes {
 /// Text that is escaped at once: a byte becomes six at most, and all of it stays near.
 const STRETCH: usize = 2 << 10;
 
-/// What JSON doesn't take as it is. Text has little of it, so eight bytes are copied at a time, and what comes behind
-/// one that has to be written another way is copied again, to its new place.
+/// What is looked at together.
+const WORD: usize = 16;
+
+/// What JSON doesn't take as it is. Text has little of it, so a word is copied at a time, and what comes behind a byte
+/// that has to be written another way is copied again, to its new place.
 fn escape(out: &mut Vec<u8>, text: &[u8]) {
-    let mut room = [0; STRETCH * 6 + 8];
+    let mut room = [0; STRETCH * 6 + WORD];
     for stretch in text.chunks(STRETCH) {
         let mut rest = stretch;
         let mut at = 0;
-        while let Some((eight, after)) = rest.split_first_chunk::<8>() {
-            put(&mut room, at, *eight);
-            let plain = plain_bytes(u64::from_le_bytes(*eight));
+        while let Some((word, after)) = rest.split_first_chunk::<WORD>() {
+            put(&mut room, at, *word);
+            let plain = plain_bytes(*word);
             at += plain;
-            if plain == 8 {
+            if plain == WORD {
                 rest = after;
             } else {
-                at = escape_byte(&mut room, at, eight.get(plain).copied().unwrap_or_default());
+                at = escape_byte(&mut room, at, word.get(plain).copied().unwrap_or_default());
                 rest = rest.get(plain + 1..).unwrap_or_default();
             }
         }
@@ -204,14 +208,14 @@ fn put<const N: usize>(room: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
-/// How many of eight bytes, from the lowest on, are written as they are. A byte is found by what a subtraction borrows
-/// from its highest bit; what is borrowed beyond it can only be wrong above, where nobody looks.
-fn plain_bytes(eight: u64) -> usize {
-    const EACH: u64 = u64::MAX / 0xff;
-    let below = |limit: u64, bytes: u64| bytes.wrapping_sub(EACH * limit) & !bytes;
-    let equals = |byte: u8| below(1, eight ^ (EACH * u64::from(byte)));
-    let special = (below(0x20, eight) | equals(b'"') | equals(b'\\')) & (EACH << 7);
-    (special.trailing_zeros() / 8) as usize
+/// How many bytes at the beginning are written as they are.
+fn plain_bytes(word: [u8; WORD]) -> usize {
+    let word = u8x16::new(word);
+    let last_control = u8x16::splat(0x1f);
+    let special = word.max(last_control).simd_eq(last_control)
+        | word.simd_eq(u8x16::splat(b'"'))
+        | word.simd_eq(u8x16::splat(b'\\'));
+    WORD.min(special.to_bitmask().trailing_zeros() as usize)
 }
 
 /// Writes one byte as JSON has it; says where the next one goes.
@@ -262,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_character_comes_back_from_every_place_in_a_word() {
-        for place in 0..17 {
+        for place in 0..=2 * WORD {
             let all: String = (0..0x180).filter_map(char::from_u32).collect();
             let text = "x".repeat(place) + &all;
             assert_eq!(data(&output(&chunk(text.as_bytes())))["data"].as_str(), Some(text.as_str()));
