@@ -207,7 +207,15 @@ impl Sandbox {
             }
             if known().await? {
                 match seat.runtime.run(run, 0, listener).await {
-                    Ok(info) => return Ok(Some(conclude(&before.row, seat, &info))),
+                    Ok(info) => {
+                        let ended = conclude(&before.row, seat, &info);
+                        if ended.status != before.row.status {
+                            // Whoever had it may have given it up for lost, or be about to: what is answered stands.
+                            self.inner.ledger.note(ended.clone()).await;
+                            self.inner.ledger.flush().await;
+                        }
+                        return Ok(Some(ended));
+                    }
                     Err(RuntimeError::Refused(fault)) => return Err(fault.into()),
                     // What ran it may be gone: whoever has it, or watches over it, finds out.
                     Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => {}

@@ -161,6 +161,22 @@ fn an_ended_command_stays_so_when_it_is_asked_for_again_in_vain() {
 }
 
 #[test]
+fn a_command_that_was_given_up_and_is_found_has_ended_for_everybody() {
+    let rig = Rig::with(Fake::durable);
+    rig.live(async |stead| {
+        run(&stead, "a", "cd /x").await;
+        rig.fake.next(Call::Run, Mischief::FailAfter);
+        rig.fake.next(Call::Status, Mischief::Hang);
+        rig.clock.jump(10_000);
+        assert_eq!(run_as(&stead, "once", "exit 3").await.unwrap_err().code(), "provider_timeout");
+        assert_eq!(run_as(&stead, "once", "exit 3").await.unwrap().exit_code(), Some(3));
+        stead.stop().await;
+        let row = rig.store.command(&CommandId::parse("once").unwrap()).await.unwrap().unwrap();
+        assert_eq!((row.status, row.ending.and_then(|ending| ending.exit_code)), (Status::Exited, Some(3)));
+    });
+}
+
+#[test]
 fn an_answered_command_has_ended_for_the_next_server_too() {
     let rig = Rig::new();
     rig.live(async |stead| drop(run_as(&stead, "done", "exit 3").await.unwrap()));
