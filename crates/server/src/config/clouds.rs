@@ -1,6 +1,7 @@
 //! Providers of kind `e2b`, `daytona` and `agentbay`. Keys come from the environment and are in no file of ours.
 
-use super::{At, ConfigError, Ground, WrittenProvider, absolute, docker};
+use super::provider::{At, WrittenProvider, absolute};
+use super::{ConfigError, Ground, docker};
 use crate::provider::far::{Far, FarConfig};
 use sha2::Digest;
 use std::sync::Arc;

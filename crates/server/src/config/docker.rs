@@ -1,6 +1,7 @@
 //! Providers of kind `docker`.
 
-use super::{At, ConfigError, Ground, WrittenProvider, absolute, read_user};
+use super::provider::{At, WrittenProvider, absolute, read_user};
+use super::{ConfigError, Ground};
 use crate::provider::docker::{Base, ContainerNetwork, Docker, DockerConfig, Root};
 use crate::steward_program::{StewardProgram, VARIABLE};
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Settings of memories, and the table of routes.
 
-use super::{ConfigError, Size};
+use super::ConfigError;
+use super::size::Size;
 use crate::memory::{Bounds, MemorySettings};
 use crate::space::table;
 use serde::Deserialize;

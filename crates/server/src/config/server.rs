@@ -17,7 +17,7 @@ pub(super) struct Written {
     head_timeout_s: Option<u64>,
     body_timeout_s: Option<u64>,
     requests_per_second: Option<u32>,
-    journal_limit: Option<super::Size>,
+    journal_limit: Option<super::size::Size>,
     log: Option<String>,
     log_format: Option<String>,
 }
