@@ -4,7 +4,7 @@
 //! has opened it. Within a generation versions only grow. So the past can't overwrite the present, whoever is late.
 //!
 //! An instance that was thought to be gone may turn up again, with a shell that went its own way meanwhile. So a terminal
-//! knows on which instance it lives, and a shell on another is given the terminal's state, whatever its version.
+//! knows which instances it has left, and a shell there is given the terminal's state, whatever its version.
 //!
 //! ```text
 //! open ──► generation + 1 ──► commit (same generation, greater version) ──► kept, or unchanged
@@ -17,6 +17,9 @@ use crate::state::ShellState;
 
 /// Versions whose content changed that are kept of each terminal.
 pub const KEPT_STATES: u64 = 100;
+
+/// Instances that a terminal remembers to have lived on.
+pub const KEPT_HOMES: usize = 16;
 
 /// The terminal that a thread has without asking for it.
 pub const DEFAULT_NAME: &str = "default";
@@ -41,8 +44,8 @@ pub struct Terminal {
     pub content_version: u64,
     /// Grows by one with each runtime.
     pub generation: u64,
-    /// The instance whose shell was given this state, or has left it; absent where a journal outlives instances.
-    pub instance: Option<InstanceId>,
+    /// The instances that it has lived on, the present one last; none where a journal outlives instances.
+    pub homes: Vec<InstanceId>,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
 }
@@ -74,7 +77,7 @@ impl Terminal {
             version: 0,
             content_version: 0,
             generation: 0,
-            instance: None,
+            homes: Vec::new(),
             created_at: now,
             updated_at: now,
         }
@@ -85,15 +88,22 @@ impl Terminal {
         Self { generation: self.generation + 1, updated_at: now, ..self.clone() }
     }
 
-    /// Whether an instance that has a shell of this terminal was left behind: the terminal has lived on another since, so
-    /// what that shell became there is not what this terminal is, however late its version.
-    pub fn has_left(&self, instance: &InstanceId) -> bool {
-        self.instance.as_ref().is_some_and(|last| last != instance)
+    pub fn lives_on(&self, instance: &InstanceId) -> bool {
+        self.homes.last() == Some(instance)
     }
 
-    /// The shell on an instance has this terminal's state.
-    pub fn settle(&self, instance: InstanceId, now: Timestamp) -> Self {
-        Self { instance: Some(instance), updated_at: now, ..self.clone() }
+    /// Whether it has lived there, and elsewhere since: what its shell became there is not what it is, however late the
+    /// version.
+    pub fn has_left(&self, instance: &InstanceId) -> bool {
+        self.homes.contains(instance) && !self.lives_on(instance)
+    }
+
+    /// The terminal, living on an instance whose shell has its state.
+    pub fn settle(&self, instance: &InstanceId, now: Timestamp) -> Self {
+        let mut homes: Vec<_> = self.homes.iter().filter(|home| *home != instance).cloned().collect();
+        homes.push(instance.clone());
+        homes.drain(..homes.len().saturating_sub(KEPT_HOMES));
+        Self { homes, updated_at: now, ..self.clone() }
     }
 
     /// The terminal after a runtime captured its state.
@@ -178,5 +188,23 @@ mod tests {
     fn a_name_is_short_and_plain() {
         assert!(is_name("default") && is_name("build-2.x_y"));
         assert!(!is_name("") && !is_name(".x") && !is_name("a b") && !is_name(&"x".repeat(65)));
+    }
+
+    #[test]
+    fn an_instance_is_left_when_the_terminal_lives_on_another_and_no_longer_when_it_is_back() {
+        let [one, other, never] = [1, 2, 3].map(|n| InstanceId::made_of([n; 8]));
+        let there = terminal().settle(&one, Timestamp(2)).settle(&other, Timestamp(3));
+        assert_eq!((there.has_left(&one), there.has_left(&other), there.has_left(&never)), (true, false, false));
+        let back = there.settle(&one, Timestamp(4));
+        assert_eq!((back.has_left(&one), back.has_left(&other)), (false, true));
+        assert_eq!((back.version, back.generation, &back.state), (there.version, there.generation, &there.state));
+    }
+
+    #[test]
+    fn as_many_homes_are_remembered_as_were_lived_on_lately() {
+        let instance = |n: usize| InstanceId::made_of([u8::try_from(n).unwrap(); 8]);
+        let moved = (0..KEPT_HOMES + 2).fold(terminal(), |moved, n| moved.settle(&instance(n), Timestamp(2)));
+        assert_eq!(moved.homes.len(), KEPT_HOMES);
+        assert!(!moved.has_left(&instance(1)) && moved.has_left(&instance(2)));
     }
 }

@@ -26,9 +26,6 @@ pub struct Opening {
     pub shell: stead_model::ids::ShellId,
     pub state: ShellState,
     pub version: u64,
-    /// Whether the terminal has lived on another instance since: a shell that is found is given the state, however late
-    /// its own version.
-    pub has_left: bool,
     pub surroundings: crate::provider::Surroundings,
 }
 

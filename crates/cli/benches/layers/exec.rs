@@ -157,8 +157,7 @@ impl Live {
             cwd: b"/".to_vec(),
             scratch: "/tmp".to_owned(),
         };
-        let opening =
-            Opening { shell: shell.clone(), state: ShellState::default(), version: 0, has_left: false, surroundings };
+        let opening = Opening { shell: shell.clone(), state: ShellState::default(), version: 0, surroundings };
         let runtime = LiveRuntime::open(Arc::new(Steward::greet(channel).await?), &opening).await?;
         Ok(Self { runtime, shell, number: 0 })
     }

@@ -340,7 +340,6 @@ pub(crate) fn fresh(provider: &dyn Provider, handle: &Handle, shell: &str) -> Op
         shell: ShellId::parse(shell).unwrap(),
         state: ShellState::default(),
         version: 0,
-        has_left: false,
         surroundings: provider.surroundings(&handle.workspace),
     }
 }

@@ -99,7 +99,6 @@ macro_rules! suite {
                     a_change_of_state_is_told_and_its_absence_too
                     a_captured_state_opens_an_equal_shell
                     another_state_can_be_set
-                    a_shell_that_its_terminal_has_left_takes_the_state_it_is_given
                     a_state_is_not_set_backwards_or_under_a_command
                     a_directory_that_is_gone_is_told_and_its_parent_taken
                     a_directory_for_one_command_does_not_stick

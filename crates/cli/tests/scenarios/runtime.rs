@@ -135,7 +135,6 @@ mod remote {
             shell: ShellId::parse("remote").unwrap(),
             state: ShellState { cwd: cwd.into(), ..ShellState::default() },
             version: 0,
-            has_left: false,
             surroundings: Surroundings { env, cwd: b"/tmp".to_vec(), scratch },
         };
         let runtime = WrappedRuntime::open(Arc::clone(&watched) as Arc<dyn OneShot>, &opening);

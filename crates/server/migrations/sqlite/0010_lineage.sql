@@ -1,4 +1,4 @@
--- On which instance a terminal lives, where its shell's journal doesn't outlive instances: a shell that turns up on
--- another has gone its own way.
+-- The instances that a terminal has lived on, the present one last, where its shell's journal doesn't outlive them: a
+-- shell that turns up on an earlier one has gone its own way.
 
-ALTER TABLE terminals ADD COLUMN instance_id TEXT;
+ALTER TABLE terminals ADD COLUMN homes TEXT NOT NULL DEFAULT '[]';

@@ -19,8 +19,7 @@ pub struct LiveRuntime {
 
 impl LiveRuntime {
     /// Finds the terminal's shell on the steward, or opens it with the state we know. Of two states the later one
-    /// counts: the steward's, which saw every command, unless it comes from an older disk, or the terminal has lived
-    /// elsewhere since.
+    /// counts: the steward's, which saw every command, unless it comes from an older disk.
     pub async fn open(steward: Arc<Steward>, opening: &Opening) -> Result<Self, RuntimeError> {
         let runtime = Self { steward, shell: opening.shell.clone() };
         let env = opening.surroundings.env.iter().map(|(name, value)| (Bytes::from(name), Bytes::from(value)));
@@ -34,13 +33,10 @@ impl LiveRuntime {
             state: (!fresh).then(|| stored.clone()),
             version: Some(opening.version),
         };
-        let was_left = opening.has_left && runtime.is_known().await?;
         let Reply::Shell(info) = runtime.ask(&Request::OpenShell(Box::new(open))).await? else {
             return Err(wrong_answer());
         };
-        if was_left {
-            runtime.set_state(&opening.state, info.state_version.max(opening.version) + 1).await?;
-        } else if info.state_version < opening.version {
+        if info.state_version < opening.version {
             runtime.set_state(&opening.state, opening.version).await?;
         }
         Ok(runtime)
@@ -48,14 +44,6 @@ impl LiveRuntime {
 
     async fn ask(&self, request: &Request) -> Result<Reply, RuntimeError> {
         Ok(self.steward.request(request).await?)
-    }
-
-    async fn is_known(&self) -> Result<bool, RuntimeError> {
-        match self.steward.request(&Request::Shell(self.shell.clone())).await {
-            Ok(_) => Ok(true),
-            Err(error) if error.fault() == Some(FaultCode::NotFound) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
     }
 
     async fn info(&self) -> Result<ShellInfo, RuntimeError> {

@@ -11,6 +11,7 @@ use crate::store::StoreError;
 use std::sync::Arc;
 use stead_model::ids::{InstanceId, LeaseId, ProviderName, SessionId, ShellId, TerminalId, TokenId};
 use stead_model::lease::{Desired, Lease, Observed};
+use stead_model::proto::FaultCode;
 use stead_model::session::{Input, Session, Status};
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::{DEFAULT_NAME, Terminal};
@@ -260,51 +261,87 @@ async fn session_for(
     Ok(session)
 }
 
+/// How often a terminal is opened again because another server has opened it meanwhile.
+const OPENINGS: u32 = 10;
+
 /// Opens the terminal's shell on the instance. An instance that looks alive and can't be reached is looked at again,
 /// and replaced if it is dead: once.
 async fn runtime(
     inner: &Inner,
-    terminal: Terminal,
-    ready: Ready,
+    mut terminal: Terminal,
+    mut ready: Ready,
 ) -> Result<(Terminal, Ready, Arc<dyn Runtime>), Error> {
-    let terminal = next_generation(inner, terminal).await?;
-    match reach(inner, &terminal, &ready).await {
-        Ok(runtime) => Ok((settle(inner, terminal, &ready).await?, ready, runtime)),
-        Err(Error::Broken(_) | Error::Lease(_)) if ready.lease.instance.is_some() => {
-            let suspect = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
-            let ready = inner.leases.ensure_running_beyond(&ready.lease.id, suspect, "run.refresh").await?;
-            let runtime = reach(inner, &terminal, &ready).await?;
-            Ok((settle(inner, terminal, &ready).await?, ready, runtime))
+    for _ in 0..OPENINGS {
+        terminal = next_generation(inner, terminal).await?;
+        let runtime = match reach(inner, &terminal, &ready).await {
+            Err(Error::Broken(_) | Error::Lease(_)) if ready.lease.instance.is_some() => {
+                let suspect = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
+                ready = inner.leases.ensure_running_beyond(&ready.lease.id, suspect, "run.refresh").await?;
+                reach(inner, &terminal, &ready).await?
+            }
+            reached => reached?,
+        };
+        match settle(inner, terminal, &ready, &*runtime).await? {
+            Settled::Here(terminal) => return Ok((terminal, ready, runtime)),
+            Settled::Overtaken(again) => terminal = again,
         }
-        Err(error) => Err(error),
     }
+    Err(Error::Broken("other servers keep opening the terminal".to_owned()))
 }
 
-/// Notes where the terminal lives, once the shell there has its state: were it noted before, a server that is killed in
-/// between would leave a shell that goes its own way.
-async fn settle(inner: &Inner, terminal: Terminal, ready: &Ready) -> Result<Terminal, Error> {
-    let Some(instance) = &ready.lease.instance else { return Ok(terminal) };
-    let outlives = inner.core.provider(&ready.lease.provider)?.capabilities().durable_journal;
-    if outlives || terminal.instance.as_ref() == Some(instance) {
-        return Ok(terminal);
+enum Settled {
+    Here(Terminal),
+    /// Somebody has opened it after us, and may have given its shell another state.
+    Overtaken(Terminal),
+}
+
+/// Has the terminal live on the instance. A shell that it has left there is given its state first: were it noted first
+/// that it lives there, a server that is killed in between would leave a shell that goes its own way.
+///
+/// Nobody who was overtaken changes that shell: that we are not is looked up after its version, and by then whoever comes
+/// later finds that version or what we made of it, and of two who set the next one only the first does.
+async fn settle(inner: &Inner, terminal: Terminal, ready: &Ready, runtime: &dyn Runtime) -> Result<Settled, Error> {
+    let Some(instance) = &ready.lease.instance else { return Ok(Settled::Here(terminal)) };
+    let provider = inner.core.provider(&ready.lease.provider)?;
+    if provider.capabilities().durable_journal || terminal.lives_on(instance) {
+        return Ok(Settled::Here(terminal));
     }
     let mut known = terminal;
-    loop {
-        let settled = known.settle(instance.clone(), inner.core.now());
-        match inner.core.store.replace_terminal(&known, &settled).await {
-            Ok(()) => return Ok(settled),
-            Err(StoreError::Conflict { .. }) => {
-                let again = inner.core.store.terminal(&known.id).await?;
-                let again = again.ok_or_else(|| Error::NotFound { kind: "terminal", id: known.id.to_string() })?;
-                // Somebody has opened it after us: it lives with them.
-                if again.generation != known.generation {
-                    return Ok(known);
-                }
-                known = again;
+    if known.has_left(instance) {
+        let found = runtime.capture().await?.version;
+        let now = again(inner, &known).await?;
+        if now.generation != known.generation {
+            return Ok(Settled::Overtaken(now));
+        }
+        known = now;
+        let state = as_known_inside(&known.state, &provider.surroundings(&ready.lease.workspace));
+        match runtime.set_state(&state, found.max(known.version) + 1).await {
+            Ok(()) => {}
+            Err(RuntimeError::Refused(fault)) if fault.code == FaultCode::Conflict => {
+                return Ok(Settled::Overtaken(again(inner, &known).await?));
             }
             Err(error) => return Err(error.into()),
         }
     }
+    loop {
+        let settled = known.settle(instance, inner.core.now());
+        match inner.core.store.replace_terminal(&known, &settled).await {
+            Ok(()) => return Ok(Settled::Here(settled)),
+            Err(StoreError::Conflict { .. }) => {
+                let now = again(inner, &known).await?;
+                if now.generation != known.generation {
+                    return Ok(Settled::Overtaken(now));
+                }
+                known = now;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+async fn again(inner: &Inner, terminal: &Terminal) -> Result<Terminal, Error> {
+    let again = inner.core.store.terminal(&terminal.id).await?;
+    again.ok_or_else(|| Error::NotFound { kind: "terminal", id: terminal.id.to_string() })
 }
 
 async fn next_generation(inner: &Inner, mut terminal: Terminal) -> Result<Terminal, Error> {
@@ -313,8 +350,7 @@ async fn next_generation(inner: &Inner, mut terminal: Terminal) -> Result<Termin
         match inner.core.store.replace_terminal(&terminal, &opened).await {
             Ok(()) => return Ok(opened),
             Err(StoreError::Conflict { .. }) => {
-                let again = inner.core.store.terminal(&terminal.id).await?;
-                terminal = again.ok_or_else(|| Error::NotFound { kind: "terminal", id: terminal.id.to_string() })?;
+                terminal = again(inner, &terminal).await?;
             }
             Err(error) => return Err(error.into()),
         }
@@ -330,7 +366,6 @@ pub(super) async fn reach(inner: &Inner, terminal: &Terminal, ready: &Ready) -> 
         shell,
         state: as_known_inside(&terminal.state, &surroundings),
         version: terminal.version,
-        has_left: !provider.capabilities().durable_journal && terminal.has_left(&handle.instance),
         surroundings,
     };
     let mut greetings = 0;

@@ -127,7 +127,7 @@ async fn a_database_of_a_newer_version_is_left_to_it() {
 async fn a_database_of_an_older_version_is_brought_up_to_date_with_all_it_has() {
     let file = File::new();
     let (thread, terminal, _) = make_thread(&*file.open().await, "a", 1).await;
-    let back = "ALTER TABLE terminals DROP COLUMN instance_id; DROP TABLE spent_commands; DROP TABLE agent_events; DROP TABLE agent_runs; DROP TABLE agent_sessions; DROP TABLE terminal_secrets; DROP TABLE terminal_env; DROP TABLE tokens; DROP TABLE past_leases; \
+    let back = "ALTER TABLE terminals DROP COLUMN homes; DROP TABLE spent_commands; DROP TABLE agent_events; DROP TABLE agent_runs; DROP TABLE agent_sessions; DROP TABLE terminal_secrets; DROP TABLE terminal_env; DROP TABLE tokens; DROP TABLE past_leases; \
                 DROP INDEX threads_by_workspace; DROP TABLE notices; DROP TABLE kept_threads; \
                 DROP TABLE snapshots; DROP TABLE projects; \
                 CREATE TABLE projects (id TEXT NOT NULL PRIMARY KEY, prefix TEXT NOT NULL, \

@@ -39,7 +39,7 @@ async fn every_field_of_a_terminal_comes_back(store: Shared) {
         version: 12,
         content_version: 9,
         generation: 4,
-        instance: Some(InstanceId::parse("inst-1").unwrap()),
+        homes: ["inst-1", "inst-2"].map(|id| InstanceId::parse(id).unwrap()).into(),
         updated_at: at(77),
         ..named("whole", "a", 5)
     };

@@ -5,7 +5,6 @@ use crate::bench::exec;
 use std::fs;
 use stead_model::proto::{Exec, FaultCode, Status};
 use stead_model::state::{Bytes, ShellState};
-use stead_server::runtime::Opening;
 
 /// What to do, what to ask then, what the answer is.
 const KEPT: [(&str, &str, &str); 22] = [
@@ -180,19 +179,6 @@ pub(crate) async fn a_state_is_not_set_backwards_or_under_a_command(ground: &Gro
     gate.release();
     running.await.unwrap();
     assert_eq!(shell.out("pwd").await, "/usr\n");
-}
-
-pub(crate) async fn a_shell_that_its_terminal_has_left_takes_the_state_it_is_given(ground: &Ground) {
-    for text in ["cd /usr", "cd /var", "v=its own"] {
-        ground.shell("main").await.run(text).await;
-    }
-    let state = ShellState { cwd: "/etc".into(), ..ShellState::default() };
-    let left = |shell| Opening { state: state.clone(), version: 2, has_left: true, ..ground.opening(shell) };
-    let shell = ground.open(&left("main")).await;
-    assert_eq!(shell.out("pwd; echo ${v-none}").await, "/etc\nnone\n");
-    // One that is not there yet was never left, and its version is the terminal's.
-    let captured = ground.open(&left("new")).await.runtime.capture().await.unwrap();
-    assert_eq!((captured.version, &captured.state.cwd[..]), (2, b"/etc".as_slice()));
 }
 
 pub(crate) async fn a_directory_that_is_gone_is_told_and_its_parent_taken(ground: &Ground) {

@@ -103,11 +103,9 @@ impl ToyRuntime {
         {
             let mut world = fake.world();
             if world.instances.contains_key(&handle.instance) {
-                let was_left = opening.has_left && world.shells.contains_key(&(home.clone(), opening.shell.clone()));
                 let shell = world.shells.entry((home.clone(), opening.shell.clone())).or_default();
-                if was_left || shell.version < opening.version || shell.version == 0 {
-                    let version = if was_left { shell.version.max(opening.version) + 1 } else { opening.version };
-                    (shell.version, shell.state) = (version, opening.state.clone());
+                if shell.version < opening.version || shell.version == 0 {
+                    (shell.version, shell.state) = (opening.version, opening.state.clone());
                     if shell.state.cwd.is_empty() {
                         shell.state.cwd = start.clone();
                     }

@@ -78,6 +78,12 @@ impl Cols<'_> {
         self.opt_text(column)?.map(|_| self.id(column)).transpose()
     }
 
+    /// A list of ids, as JSON.
+    pub(super) fn ids<T: std::str::FromStr<Err: std::fmt::Display>>(&self, column: &str) -> Result<Vec<T>, Wrong> {
+        let texts: Vec<String> = self.json(column)?;
+        texts.iter().map(|text| text.parse().map_err(|error| format!("`{column}`: {error}"))).collect()
+    }
+
     /// A text that has to be one of the words of an enum.
     pub(super) fn word<T>(&self, column: &str, parse: fn(&str) -> Option<T>) -> Result<T, Wrong> {
         let text = self.text(column)?;

@@ -1,7 +1,7 @@
 //! Terminals and their states. The state of a terminal is the kept one of its content version: a command that changed
 //! nothing writes a short row, however much the shell holds.
 
-use super::row::{Cols, Stored, Wrong, all, cbor, one, page, readable, signed, to_cbor};
+use super::row::{Cols, Stored, Wrong, all, cbor, one, page, readable, signed, to_cbor, to_json};
 use super::{Violation, changed, missing, statements, violation};
 use crate::store::{KeptState, Page, Result, StoreError};
 use sqlx::SqliteConnection;
@@ -11,7 +11,7 @@ use stead_model::terminal::{KEPT_STATES, Terminal};
 
 statements! {
     INSERT = "INSERT INTO terminals (id, thread_id, lease_id, name, version, content_version, generation, created_at,
-                updated_at, instance_id)
+                updated_at, homes)
               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     GET = "SELECT t.*, s.state FROM terminals t
            LEFT JOIN terminal_states s ON s.terminal_id = t.id AND s.version = t.content_version
@@ -31,7 +31,7 @@ statements! {
                      WHERE t.lease_id = $4 AND (t.created_at, t.id) < ($1, $2)
                      ORDER BY t.created_at DESC, t.id DESC LIMIT $3";
     REPLACE = "UPDATE terminals SET lease_id = $2, name = $3, version = $4, content_version = $5, generation = $6,
-                 updated_at = $7, instance_id = $8
+                 updated_at = $7, homes = $8
                WHERE id = $1 AND generation = $9 AND version = $10";
     EXISTS = "SELECT 1 FROM terminals WHERE id = $1";
     DELETE = "DELETE FROM terminals WHERE id = $1";
@@ -64,7 +64,7 @@ impl Stored for Terminal {
             version: row.number("version")?,
             content_version,
             generation: row.number("generation")?,
-            instance: row.opt_id("instance_id")?,
+            homes: row.ids("homes")?,
             created_at: row.moment("created_at")?,
             updated_at: row.moment("updated_at")?,
         })
@@ -86,6 +86,10 @@ impl Stored for KeptState {
     }
 }
 
+fn homes(terminal: &Terminal) -> String {
+    to_json(&terminal.homes.iter().map(InstanceId::as_str).collect::<Vec<_>>())
+}
+
 pub(super) async fn insert(conn: &mut SqliteConnection, terminal: &Terminal) -> Result<()> {
     let query = sqlx::query(INSERT)
         .bind(terminal.id.as_str())
@@ -97,7 +101,7 @@ pub(super) async fn insert(conn: &mut SqliteConnection, terminal: &Terminal) -> 
         .bind(signed(terminal.generation))
         .bind(signed(terminal.created_at.0))
         .bind(signed(terminal.updated_at.0))
-        .bind(terminal.instance.as_ref().map(InstanceId::as_str));
+        .bind(homes(terminal));
     if let Err(error) = query.execute(&mut *conn).await {
         return Err(refusal(conn, error, terminal).await);
     }
@@ -158,7 +162,7 @@ pub(super) async fn replace(conn: &mut SqliteConnection, before: &Terminal, afte
         .bind(signed(after.content_version))
         .bind(signed(after.generation))
         .bind(signed(after.updated_at.0))
-        .bind(after.instance.as_ref().map(InstanceId::as_str))
+        .bind(homes(after))
         .bind(signed(before.generation))
         .bind(signed(before.version));
     match query.execute(&mut *conn).await {
