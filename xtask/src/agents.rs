@@ -86,7 +86,20 @@ pub(crate) fn test(workspace: &Workspace, which: Which, tests: Tests) -> Result<
         Tests::All => "all",
         Tests::WithThem => "only",
     };
-    let words = ["nextest", "run", "--package", "stead", "--test", "agents", "--run-ignored", ignored, "-E", filter];
+    let words = [
+        "nextest",
+        "run",
+        "--retries",
+        "0",
+        "--package",
+        "stead",
+        "--test",
+        "agents",
+        "--run-ignored",
+        ignored,
+        "-E",
+        filter,
+    ];
     let tests = workspace.cargo(&words);
     let enclosed = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
     if !enclosed {

@@ -4,6 +4,7 @@
 
 mod agents;
 mod bench;
+mod campaign;
 mod cargo;
 mod failed;
 mod gate;
@@ -25,6 +26,8 @@ Usage: cargo xtask test [--quick]
        cargo xtask bench layers [--quick] [--write]
        cargo xtask openapi
        cargo xtask load
+       cargo xtask campaign [--rounds N] [--seed S] [--provider P]
+       cargo xtask campaign --load [--commands N] [--seed S] [--provider P]
        cargo xtask bench http [--quick] [--write]
        cargo xtask bench agents [--quick] [--write]
        cargo xtask bench memory [--quick] [--write]
@@ -48,6 +51,15 @@ Usage: cargo xtask test [--quick]
   openapi        writes openapi.json, the description of the HTTP interface
   load           a thousand terminals and two hundred clients for a minute;
                  writes docs/load.md
+  campaign       random commands while server, stewards, keepers and shells are killed; then every
+                 field, byte and run is checked against what must be
+    --rounds N     so many rounds (30)
+    --seed S       the plan of another run; else a new one
+    --provider P   only `local` or only `namespace`; else each in turn, with moves between them
+    --program FILE a `stead` that is built already
+    --load         instead of that, many clients at one instance on a machine that is kept busy;
+                   every field of every answer is checked
+    --commands N   so many of them (20,000)
   bench http     a command by way of the HTTP interface, alone and in a crowd, and its output
                  as a stream; writes docs/benchmarks-http.md
     --quick        fewer samples, two minutes, writes nothing
@@ -94,6 +106,7 @@ fn run(arguments: &[&str]) -> Result {
         ["steward"] => steward::provide().map(|did| println!("{did}")),
         ["openapi"] => openapi::write(),
         ["load"] => load::run(),
+        ["campaign", flags @ ..] => campaign::run(&campaign::Options::parse(flags)?),
         ["bench", "shell", flags @ ..] => bench::run(bench::Options::parse(flags)?),
         ["bench", "layers", flags @ ..] => bench::layers::run(bench::Options::parse(flags)?),
         ["bench", "memory", flags @ ..] => bench::memory::run(bench::Options::parse(flags)?),

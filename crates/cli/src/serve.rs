@@ -67,7 +67,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
     let _lock = lock(&data)?;
     stead_term::spawn::raise_open_files().map_err(ServeError::Runtime)?;
     let runtime = runtime().map_err(ServeError::Runtime)?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         // Whoever starts us by the way comes over the socket: a port that another has doesn't matter then.
         let any_port = serve.ready_fd.is_some() && !chosen;
         let doors = open_doors(&data, server.listen, any_port).await?;
@@ -112,8 +112,14 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         }
         tracing::info!("ended");
         Ok(())
-    })
+    });
+    // Files that are still being removed, or read, are left as after `kill -9`; the next start goes on with them.
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }
+
+/// How long a server that was told to end waits for work on files.
+const LAST_WORK: Duration = Duration::from_secs(2);
 
 fn host_of(address: SocketAddr) -> String {
     match address {
@@ -141,13 +147,22 @@ fn make_private(data: &Path) -> io::Result<()> {
 /// How long a server that was killed may take to be gone.
 const LAST_BREATH: Duration = Duration::from_secs(2);
 
-/// One server for each data directory; held as long as it lives, let go by the kernel when it dies. That takes a moment,
-/// so whoever starts the next one right after `kill -9` waits for it here.
-fn lock(data: &Path) -> Result<OwnedFd, ServeError> {
-    let failed = |source: io::Error| ServeError::Data { dir: data.to_owned(), source };
+/// One server for each data directory, by two locks that the kernel lets go when the server dies. The directory itself is
+/// locked, because nobody can remove it from under the server as they can a file in it; `server.lock` is locked too, because
+/// servers of version 0.1.0 lock that alone.
+fn lock(data: &Path) -> Result<[OwnedFd; 2], ServeError> {
+    let failed = |source: rustix::io::Errno| ServeError::Data { dir: data.to_owned(), source: source.into() };
+    let directory = rustix::fs::open(data, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
+    let directory = lock_in_time(data, directory)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600));
-    let lock = lock.map_err(|error| failed(error.into()))?;
+    let file = rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
+    Ok([directory, lock_in_time(data, file)?])
+}
+
+/// The kernel takes a moment to let go of what a killed server had locked, so a server that is started right after
+/// `kill -9` of another waits for it here.
+fn lock_in_time(data: &Path, lock: OwnedFd) -> Result<OwnedFd, ServeError> {
+    let failed = |source: io::Error| ServeError::Data { dir: data.to_owned(), source };
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => return Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {}

@@ -75,6 +75,7 @@ impl Command {
 
     /// It ended so, and then.
     pub fn end(&self, ending: Ending, at: Timestamp) -> Result<Self, IllegalTransition> {
+        let ending = ending.or_lost();
         let mut ended = self.become_status(ending.status)?;
         ended.ending = Some(ending);
         ended.ended_at = Some(at);

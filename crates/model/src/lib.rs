@@ -23,6 +23,7 @@ pub mod project;
 pub mod prompt;
 pub mod proto;
 pub mod record;
+pub mod recovery;
 pub mod retention;
 pub mod route;
 pub mod screen_log;

@@ -181,8 +181,12 @@ pub struct Cancelling {
     pub number: u64,
     #[n(1)]
     pub reason: CancelReason,
+    /// When it was asked for, in microseconds since boot.
     #[n(2)]
     pub uptime: u64,
+    /// Noted a second time, before the first signal: from here on the command did not end by itself.
+    #[n(3)]
+    pub signalled: Option<bool>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -32,8 +32,8 @@ pub use pack::Packed;
 pub(crate) use pack::pack_dir;
 pub use read::Reading;
 pub(crate) use traverse::{Next, PATIENCE};
-pub(crate) use unpack::Replacement;
 pub use unpack::{Bounds, Unpacked, Unpacking};
+pub(crate) use unpack::{Replacement, sweep_stages};
 pub use write::{Condition, Writing, Written};
 
 use crate::error::Error;

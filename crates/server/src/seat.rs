@@ -341,7 +341,7 @@ impl Seat {
 #[derive(Debug, Default)]
 pub(crate) struct Seats {
     by_terminal: BTreeMap<TerminalId, Arc<Seat>>,
-    by_name: HashMap<ThreadId, HashMap<String, TerminalId>>,
+    by_name: HashMap<ThreadId, BTreeMap<String, TerminalId>>,
 }
 
 impl Seats {
@@ -354,7 +354,7 @@ impl Seats {
     }
 
     pub(crate) fn of_thread(&self, thread: &ThreadId) -> impl Iterator<Item = &Arc<Seat>> {
-        let terminals = self.by_name.get(thread).into_iter().flat_map(HashMap::values);
+        let terminals = self.by_name.get(thread).into_iter().flat_map(BTreeMap::values);
         terminals.filter_map(|terminal| self.get(terminal))
     }
 

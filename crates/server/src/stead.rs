@@ -293,6 +293,7 @@ impl Stead {
         });
         projects::log::start(&inner);
         let recovered = recover::run(&inner).await?;
+        snapshots::recover(&inner).await?;
         trash::recover(&inner).await?;
         projects::recover(&inner).await?;
         let stead = Self { inner };

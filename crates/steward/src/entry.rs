@@ -21,6 +21,7 @@ use stead_term::spawn::{self, Side};
 
 pub const USAGE: &str = "\
 Usage: steward start|connect|carry|stop|status --dir DIR [--journal-limit BYTES] [--command-limit N]
+       [--shell-limit N]
 
   start     run a steward over DIR in the background, or find the one that runs there
   connect   speak the protocol of DIR's steward on standard input and output
@@ -41,6 +42,7 @@ Usage: steward start|connect|carry|stop|status --dir DIR [--journal-limit BYTES]
   --dir DIR               where its socket, shells and journal are; made private (0700)
   --journal-limit BYTES   remove the oldest finished output past this (default 21474836480)
   --command-limit N       remember this many finished commands for each shell (default 65536)
+  --shell-limit N         have at most this many shells open at the same time (default 1000)
 ";
 
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +155,9 @@ impl Asked {
                 "--spec" => spec = Some(PathBuf::from(value)),
                 "--window" => window = number().ok_or_else(bad)?,
                 "--journal-limit" => settings.journal_limit = number().ok_or_else(bad)?,
+                "--shell-limit" => {
+                    settings.shell_limit = number().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
+                }
                 "--command-limit" => {
                     settings.command_limit = number().and_then(|n| usize::try_from(n).ok()).ok_or_else(bad)?;
                 }

@@ -18,11 +18,13 @@ pub struct Settings {
     pub journal_limit: u64,
     /// Finished commands that one shell remembers.
     pub command_limit: usize,
+    /// Shells that may be open at the same time, where the limit of open files allows as many.
+    pub shell_limit: usize,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { journal_limit: 20 << 30, command_limit: 65_536 }
+        Self { journal_limit: 20 << 30, command_limit: 65_536, shell_limit: 1000 }
     }
 }
 
@@ -136,9 +138,12 @@ impl Host {
         self.timers.first().map(|(at, _)| at.saturating_duration_since(Instant::now()))
     }
 
-    pub(crate) fn due(&mut self) -> Option<Timer> {
+    /// The next timer that had come due by then. A caller who works through all of them takes one moment for that: a
+    /// timer that is set meanwhile has to wait until the poller was asked again, however long the work takes. Else a
+    /// steward that gets little of the processor would look at a shell again and again without hearing its answer.
+    pub(crate) fn due(&mut self, by: Instant) -> Option<Timer> {
         let (at, timer) = *self.timers.first()?;
-        if at > Instant::now() {
+        if at > by {
             return None;
         }
         self.timers.remove(&(at, timer));

@@ -5,7 +5,7 @@
 //! ```text
 //! to the keeper:      S name + descriptor   keep this        D name   drop it
 //!                     U   I serve           Q   end when I do
-//! to the steward:     F name + descriptor   you had this     Z        that was all   R pid status   a child ended
+//! to the steward:     F name + descriptor   you had this     Z        that was all   R pid, start time, status   a child ended
 //! ```
 
 use crate::dir::Dir;
@@ -17,7 +17,7 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use stead_term::packet::{self, Wait};
-use stead_term::spawn::{self, OpenFiles};
+use stead_term::spawn::{self, OpenFiles, Reaped};
 
 /// Ended children that a steward which is just being started again has yet to hear of.
 const REMEMBERED: usize = 1024;
@@ -36,10 +36,7 @@ enum Note {
     Packet(Vec<u8>, Option<OwnedFd>),
     /// The steward's end of the link is closed: it is dead, all it sent has been noted.
     LinkClosed,
-    Reaped {
-        pid: i32,
-        status: i32,
-    },
+    Reaped(Reaped),
 }
 
 /// Runs until told to end. `link` brings the first things to keep: from whoever starts us, or from a steward whose
@@ -83,7 +80,7 @@ pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
 
 struct Keeper {
     store: BTreeMap<Vec<u8>, OwnedFd>,
-    reaped: VecDeque<(i32, i32)>,
+    reaped: VecDeque<Reaped>,
     stopping: bool,
     /// The present steward has come to serve.
     served: bool,
@@ -118,14 +115,14 @@ impl Keeper {
             match inbox.recv() {
                 Ok(Note::Packet(bytes, fd)) => self.store(&bytes, fd),
                 Ok(Note::LinkClosed) => link_open = false,
-                Ok(Note::Reaped { pid: ended, status }) => {
-                    if i64::from(ended) == i64::from(pid) {
+                Ok(Note::Reaped(ended)) => {
+                    if i64::from(ended.pid) == i64::from(pid) {
                         alive = false;
                     } else {
-                        self.remember(ended, status);
+                        self.remember(ended);
                         // Can't lock up: what the steward sends meanwhile is taken by a thread of its own. A dead
                         // one will be told with everything else when it starts again.
-                        let _ = packet::send(&ours, &reaped_packet(ended, status), None, Wait::Block);
+                        let _ = packet::send(&ours, &reaped_packet(ended), None, Wait::Block);
                     }
                 }
                 Err(_) => return Err(io::ErrorKind::BrokenPipe.into()),
@@ -138,8 +135,8 @@ impl Keeper {
         for (name, fd) in &self.store {
             packet::send(link, &[b"F", name.as_slice()].concat(), Some(fd.as_fd()), Wait::Block)?;
         }
-        for (pid, status) in &self.reaped {
-            packet::send(link, &reaped_packet(*pid, *status), None, Wait::Block)?;
+        for ended in &self.reaped {
+            packet::send(link, &reaped_packet(*ended), None, Wait::Block)?;
         }
         packet::send(link, b"Z", None, Wait::Block)
     }
@@ -158,18 +155,18 @@ impl Keeper {
         }
     }
 
-    fn remember(&mut self, pid: i32, status: i32) {
+    fn remember(&mut self, ended: Reaped) {
         if self.reaped.len() == REMEMBERED {
             self.reaped.pop_front();
         }
-        self.reaped.push_back((pid, status));
+        self.reaped.push_back(ended);
     }
 
     /// Between two stewards there are still children to note.
     fn note_until(&mut self, inbox: &Receiver<Note>, until: Instant) {
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Note::Reaped { pid, status }) => self.remember(pid, status),
+                Ok(Note::Reaped(ended)) => self.remember(ended),
                 Ok(Note::Packet(..) | Note::LinkClosed) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
@@ -177,8 +174,9 @@ impl Keeper {
     }
 }
 
-fn reaped_packet(pid: i32, status: i32) -> Vec<u8> {
-    [b"R".as_slice(), &pid.to_be_bytes(), &status.to_be_bytes()].concat()
+fn reaped_packet(ended: Reaped) -> Vec<u8> {
+    let Reaped { pid, start_time, status } = ended;
+    [b"R".as_slice(), &pid.to_be_bytes(), &start_time.to_be_bytes(), &status.to_be_bytes()].concat()
 }
 
 /// Passes on what a steward sends until it is gone.
@@ -194,14 +192,13 @@ fn listen(link: &OwnedFd, notes: &Sender<Note>) {
 /// Waits for children, one after the other, and for the next steward when there are none.
 fn reap(notes: &Sender<Note>, wake: &Receiver<()>) {
     loop {
-        match rustix::process::wait(rustix::process::WaitOptions::empty()) {
-            Ok(Some((pid, status))) => {
-                let note = Note::Reaped { pid: pid.as_raw_nonzero().get(), status: status.as_raw() };
-                if notes.send(note).is_err() {
+        match spawn::reap_child() {
+            Ok(ended) => {
+                if notes.send(Note::Reaped(ended)).is_err() {
                     return;
                 }
             }
-            Ok(None) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => {
                 if wake.recv().is_err() {
                     return;

@@ -1,6 +1,6 @@
 //! The steward's end of its link to the keeper.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use stead_term::packet::{self, Wait};
@@ -11,17 +11,35 @@ pub(crate) type Store = BTreeMap<String, OwnedFd>;
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,
-    /// Exit statuses that nobody has asked for yet.
-    reaped: HashMap<i32, i32>,
+    /// Exit statuses that nobody has asked for yet, by pid and start time: a pid is given again, and most of these are of
+    /// orphans that nobody will ever ask for.
+    reaped: HashMap<(i32, u64), i32>,
+    /// The same in the order in which they came, and some that have been asked for since.
+    oldest: VecDeque<(i32, u64)>,
 }
 
-/// More unclaimed statuses than this are orphans of orphans: forget them.
+/// More unclaimed statuses than this are orphans of orphans: the oldest are forgotten. Not all, for one of a shell may
+/// just have come.
 const UNCLAIMED: usize = 4096;
+
+/// The start time of a process that a keeper of an earlier version told of: it says none.
+const UNKNOWN: u64 = 0;
+
+/// Which process has ended, by pid and start time, and its status.
+fn read_reaped(numbers: &[u8]) -> Option<((i32, u64), i32)> {
+    let pid = i32::from_be_bytes(*numbers.first_chunk()?);
+    let status = i32::from_be_bytes(*numbers.last_chunk()?);
+    let start_time = match numbers.len() {
+        8 => UNKNOWN,
+        _ => u64::from_be_bytes(*numbers.get(4..)?.first_chunk()?),
+    };
+    Some(((pid, start_time), status))
+}
 
 impl Link {
     /// Takes everything back that the keeper has kept.
     pub(crate) fn receive(socket: OwnedFd) -> io::Result<(Self, Store)> {
-        let mut link = Self { socket, reaped: HashMap::new() };
+        let mut link = Self { socket, reaped: HashMap::new(), oldest: VecDeque::new() };
         let mut store = Store::new();
         loop {
             let Some((bytes, fd)) = packet::receive(&link.socket, Wait::Block)? else {
@@ -43,11 +61,14 @@ impl Link {
 
     fn note(&mut self, bytes: &[u8]) {
         let Some((b'R', numbers)) = bytes.split_first() else { return };
-        if let (Some(pid), Some(status)) = (numbers.first_chunk::<4>(), numbers.last_chunk::<4>()) {
-            if self.reaped.len() >= UNCLAIMED {
-                self.reaped.clear();
+        if let Some((process, status)) = read_reaped(numbers) {
+            self.reaped.insert(process, status);
+            self.oldest.push_back(process);
+            while self.oldest.len() > UNCLAIMED {
+                if let Some(process) = self.oldest.pop_front() {
+                    self.reaped.remove(&process);
+                }
             }
-            self.reaped.insert(i32::from_be_bytes(*pid), i32::from_be_bytes(*status));
         }
     }
 
@@ -63,8 +84,14 @@ impl Link {
     }
 
     /// The wait status of a process that has ended, once.
-    pub(crate) fn take_status(&mut self, pid: i32) -> Option<i32> {
-        self.reaped.remove(&pid)
+    pub(crate) fn take_status(&mut self, pid: i32, start_time: u64) -> Option<i32> {
+        let known = |reaped: &Self| match start_time {
+            // It was gone before anybody could look.
+            UNKNOWN => reaped.reaped.keys().filter(|(ended, _)| *ended == pid).max().copied(),
+            _ => [(pid, start_time), (pid, UNKNOWN)].into_iter().find(|process| reaped.reaped.contains_key(process)),
+        };
+        let process = known(self)?;
+        self.reaped.remove(&process)
     }
 
     /// Once this returns the descriptor outlives us: it is in the socket, which the keeper empties before it starts

@@ -229,10 +229,11 @@ impl Past {
             Record::Ended(ended) => {
                 self.mark = ended.state.clone();
                 if let Some(info) = self.commands.get_mut(&ended.number) {
-                    info.status = ended.ending.status;
+                    let ending = ended.ending.or_lost();
+                    info.status = ending.status;
                     (info.ended_at, info.last_seq) = (Some(ended.at), ended.seq);
                     (info.cwd, info.state_version) = (ended.state.cwd, ended.state.version);
-                    info.ending = Some(Ending { streams_open: false, ..ended.ending });
+                    info.ending = Some(Ending { streams_open: false, ..ending });
                 }
             }
             Record::Evicted(number) => {

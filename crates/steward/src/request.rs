@@ -42,6 +42,11 @@ impl Steward {
             self.answer(from, Err(Fault::new(FaultCode::Invalid, "say hello first")));
             return false;
         }
+        if !greeted && self.connections.len() > self.connection_limit() {
+            let message = format!("{} connections to this sandbox are open already", self.connection_limit());
+            self.answer(from, Err(Fault::new(FaultCode::LimitReached, message)));
+            return false;
+        }
         match self.reply(from, request) {
             Ok(Some(reply)) => self.answer(from, Ok(reply)),
             Ok(None) => {}
@@ -130,6 +135,11 @@ impl Steward {
     fn open_shell(&mut self, open: OpenShell) -> Result<Reply, Fault> {
         if let Ok(shell) = self.shell(&open.shell) {
             return Ok(Reply::Shell(Box::new(shell.info())));
+        }
+        if self.shells.len() >= self.shell_limit() {
+            let message =
+                format!("{} terminals are open in this sandbox; delete one that is not needed", self.shells.len());
+            return Err(Fault::new(FaultCode::LimitReached, message));
         }
         for (name, value) in &open.env {
             // bash hands functions down as `BASH_FUNC_name%%`; that is no name, but it is how they travel.

@@ -15,13 +15,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
+use std::time::Instant;
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{CancelReason, Reply};
 use stead_term::fifo::Probe;
 use stead_term::poll::{Interest, Poller, Ready};
 
-/// One server, some command lines, some tests; more than this is a mistake or an attack.
-const MOST_CONNECTIONS: usize = 256;
+/// Connections beyond one for each shell: servers that only read, command lines, people. More than this is a mistake or
+/// an attack.
+const SPARE_CONNECTIONS: usize = 256;
+
+/// Connections past the limit that are kept just long enough to be told so.
+const REFUSALS: usize = 64;
+
+/// Descriptors reckoned for one shell: with a running command and a connection it takes 14, with a person at its terminal
+/// and background children that hold older output some more.
+const DESCRIPTORS_OF_A_SHELL: u64 = 20;
 
 /// In the keeper: a steward has come to serve, so that whatever shells have is there too.
 const KEPT: &str = "kept";
@@ -130,7 +139,8 @@ impl Steward {
             for key in std::mem::take(&mut self.host.feeding) {
                 self.with_shell(key, Shell::feed_screen);
             }
-            while let Some(timer) = self.host.due() {
+            let round = Instant::now();
+            while let Some(timer) = self.host.due(round) {
                 self.ring(timer);
             }
             for key in std::mem::take(&mut self.host.prompts) {
@@ -258,10 +268,22 @@ impl Steward {
         heir.start(dir, poller, link, *open_files, &pipes)
     }
 
+    /// How many shells may be open: as many as is set, and as the limit of open files has room for. Every one of them can
+    /// then be connected to and read.
+    pub(crate) fn shell_limit(&self) -> usize {
+        let descriptors = self.host.open_files.hard().saturating_sub((SPARE_CONNECTIONS + REFUSALS) as u64);
+        let room = usize::try_from(descriptors / DESCRIPTORS_OF_A_SHELL).unwrap_or(usize::MAX);
+        self.host.settings.shell_limit.min(room).max(1)
+    }
+
+    pub(crate) fn connection_limit(&self) -> usize {
+        self.shell_limit() + SPARE_CONNECTIONS
+    }
+
     fn welcome(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            if self.connections.len() >= MOST_CONNECTIONS {
-                note!("steward: {MOST_CONNECTIONS} connections are open already; refused one more");
+            if self.connections.len() >= self.connection_limit() + REFUSALS {
+                note!("steward: {} connections are open; refused one more", self.connections.len());
                 continue;
             }
             self.next_connection = (self.next_connection + 1) & 0xff_ffff;

@@ -23,6 +23,7 @@ pub(crate) mod recover;
 mod report;
 mod run;
 mod spawn;
+mod trigger;
 mod tty;
 mod watch;
 
@@ -77,6 +78,8 @@ pub(crate) struct Shell {
     /// Shells in a row that died before they were ready.
     stillborn: u32,
     queue: VecDeque<u64>,
+    /// Ends of commands that never ran, which a full disk has kept from being noted.
+    unended: Vec<(u64, Ending)>,
     running: Option<Running>,
     pairs: BTreeMap<u64, Pair>,
     spare: Option<u64>,
@@ -150,11 +153,14 @@ impl Entry {
 #[derive(Debug)]
 struct Live {
     pid: i32,
+    /// With the pid it names the process for ever.
+    start_time: u64,
     /// `None`: it was gone already when a new steward looked for it.
     process: Option<OwnedFd>,
     lines: Lines,
     control: File,
-    /// Bytes that we have put into it.
+    trigger: trigger::TriggerFile,
+    /// Bytes that we have put into the control FIFO.
     said: u64,
     replies: OwnedFd,
     terminal: OwnedFd,
@@ -174,6 +180,8 @@ struct Live {
     gone: bool,
     /// How, once that is known or known to be unknowable.
     death: Option<Death>,
+    /// How often nobody had told.
+    looks: u32,
     /// We have killed it.
     condemned: bool,
 }
@@ -204,6 +212,8 @@ struct Running {
     report: Option<Report>,
     stage: Stage,
     cancel: Option<Cancelling>,
+    /// Nobody knows whether the shell ever had it.
+    in_doubt: bool,
     /// The overlay's directory could not be entered: it has not run.
     no_directory: bool,
     watch: watch::Watch,
@@ -217,8 +227,6 @@ struct Running {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// A steward died after it had noted the start. The answer to this query tells whether the shell ever got it.
-    Unsure(u64),
     Running,
     /// The report is there; the capture is on its way.
     Capturing,
@@ -291,6 +299,7 @@ impl Shell {
             live: None,
             stillborn: 0,
             queue: VecDeque::new(),
+            unended: Vec::new(),
             running: None,
             pairs: BTreeMap::new(),
             spare: None,
@@ -411,7 +420,7 @@ impl Shell {
 
     fn ended_at(&self, at: LogPos) -> Result<Ended, Fault> {
         match self.journal.record_at(at).map_err(|error| journal_fault(&error))? {
-            Some(Record::Ended(ended)) => Ok(*ended),
+            Some(Record::Ended(ended)) => Ok(Ended { ending: ended.ending.or_lost(), ..*ended }),
             _ => Err(Fault::new(FaultCode::Unavailable, "the journal has no record of how the command ended")),
         }
     }
@@ -482,6 +491,7 @@ impl Shell {
     pub(crate) fn descriptors<'a>(&'a self, things: &mut Vec<(String, BorrowedFd<'a>)>) {
         if let Some(live) = &self.live {
             things.push((self.parked("ctl"), live.control.as_fd()));
+            things.push((self.parked(trigger::PARKED), live.trigger.file.as_fd()));
             things.push((self.parked("rep"), live.replies.as_fd()));
             things.push((self.parked("pty"), live.terminal.as_fd()));
         }

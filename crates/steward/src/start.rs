@@ -176,5 +176,6 @@ pub(crate) fn arguments(call: &[String], role: &str, dir: &Path, settings: &Sett
     arguments.extend([role.to_owned(), "--dir".to_owned(), dir.to_string_lossy().into_owned()]);
     arguments.extend(["--journal-limit".to_owned(), settings.journal_limit.to_string()]);
     arguments.extend(["--command-limit".to_owned(), settings.command_limit.to_string()]);
+    arguments.extend(["--shell-limit".to_owned(), settings.shell_limit.to_string()]);
     arguments
 }

@@ -38,6 +38,11 @@ pub fn raise_open_files() -> io::Result<OpenFiles> {
 }
 
 impl OpenFiles {
+    /// What no process may go beyond.
+    pub fn hard(self) -> u64 {
+        self.hard
+    }
+
     /// Async-signal-safe: for use between fork and exec.
     fn apply(self) -> io::Result<()> {
         let limit = libc::rlimit { rlim_cur: self.soft, rlim_max: self.hard };
@@ -174,6 +179,36 @@ pub fn own_session(mut command: Command, cwd: &Path, links: [OwnedFd; 2], log: O
     // The process in between has ended already.
     spawned?.wait()?;
     Ok(())
+}
+
+/// A child that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reaped {
+    pub pid: i32,
+    /// Together with the pid it names one process for ever ([`crate::proc::Stat`]).
+    pub start_time: u64,
+    /// As `wait` gives it.
+    pub status: i32,
+}
+
+/// Waits for any child to end, and reaps it. As soon as a child is reaped its pid may be given to another process, so its
+/// start time is read before that.
+pub fn reap_child() -> io::Result<Reaped> {
+    // SAFETY: a struct of plain numbers, for which zeroes are valid.
+    let mut ended: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `ended` is a valid place for the one struct that is written.
+    if unsafe { libc::waitid(libc::P_ALL, 0, &raw mut ended, libc::WEXITED | libc::WNOWAIT) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `waitid` fills in the fields of a child's end, of which this is one.
+    let pid = unsafe { ended.si_pid() };
+    let start_time = crate::proc::stat(pid).map_or(0, |stat| stat.start_time);
+    let mut status = 0;
+    // SAFETY: `status` is a valid place for the one number that is written.
+    if unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Reaped { pid, start_time, status })
 }
 
 /// Takes over the descriptor that [`successor`] left at number 3.

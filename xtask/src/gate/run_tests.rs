@@ -11,7 +11,7 @@ type Variable = (&'static str, PathBuf);
 
 /// Those of all crates.
 pub(super) fn run(workspace: &Workspace, variables: &[Variable], depth: Depth) -> Result<Tally> {
-    let mut command = workspace.cargo(&["nextest", "run", "--workspace", "--no-fail-fast"]);
+    let mut command = workspace.cargo(&["nextest", "run", "--retries", "0", "--workspace", "--no-fail-fast"]);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     // The gate judges a change, and must judge it twice alike: properties are tried on the same cases each time.
     if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
@@ -29,7 +29,7 @@ const CONTAINERS: &str = "test(docker) | test(podman) | test(containers) | test(
 
 /// Those alone.
 pub(super) fn containers(workspace: &Workspace, variables: &[Variable]) -> Result<Tally> {
-    let arguments = ["nextest", "run", "--package", "stead", "--no-fail-fast", "-E", CONTAINERS];
+    let arguments = ["nextest", "run", "--retries", "0", "--package", "stead", "--no-fail-fast", "-E", CONTAINERS];
     cargo::run(workspace.cargo(&arguments).envs(variables.iter().map(|(name, value)| (name, value))))?;
     Tally::of_last_run(workspace)
 }

@@ -12,8 +12,6 @@ const MARK: &str = "SKIPPED: ";
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     passed: usize,
-    /// Those that failed once and then passed, by name.
-    flaky: Vec<String>,
     /// Name and reason.
     skipped: Vec<(String, String)>,
 }
@@ -33,14 +31,13 @@ impl Tally {
         for suite in &report.test_suites {
             for case in &suite.test_cases {
                 let name = || format!("{} {}", suite.name.as_str(), case.name.as_str());
-                let TestCaseStatus::Success { flaky_runs, .. } = &case.status else { continue };
+                let TestCaseStatus::Success { .. } = &case.status else { continue };
                 let printed = [&case.system_out, &case.system_err].into_iter().flatten();
                 let reason = printed.flat_map(|text| text.lines()).find_map(|line| line.split_once(MARK));
                 match reason {
                     Some((_, reason)) => tally.skipped.push((name(), reason.to_owned())),
                     None => tally.passed += 1,
                 }
-                tally.flaky.extend((!flaky_runs.is_empty()).then(name));
             }
         }
         tally
@@ -48,15 +45,13 @@ impl Tally {
 
     pub(crate) fn add(&mut self, other: Self) {
         self.passed += other.passed;
-        self.flaky.extend(other.flaky);
         self.skipped.extend(other.skipped);
     }
 
-    /// Every test that needs to be looked at, or needs something that isn't here.
+    /// Every test that needs something that isn't here.
     pub(crate) fn details(&self) -> String {
-        let flaky = self.flaky.iter().map(|name| format!("FLAKY {name}: it failed, and then passed\n"));
-        let skipped = self.skipped.iter().map(|(name, reason)| format!("SKIPPED {name}: {reason}\n"));
-        flaky.chain(skipped).collect()
+        let lines: Vec<_> = self.skipped.iter().map(|(name, reason)| format!("SKIPPED {name}: {reason}\n")).collect();
+        lines.concat()
     }
 }
 
@@ -80,12 +75,11 @@ test a ... ok</system-out></testcase>
     <testcase name="live" classname="stead::http"><system-out>running 1 test
 SKIPPED: no KEY
 test live ... ok</system-out></testcase>
-    <testcase name="shaky" classname="stead::http"><flakyFailure type="test failure"/></testcase>
+    <testcase name="b" classname="stead::http"></testcase>
   </testsuite>
 </testsuites>"#;
         let tally = Tally::of(&Report::deserialize_from_str(report).unwrap());
         assert_eq!(tally.to_string(), "2 passed, 0 failed, 1 skipped");
-        let details = "FLAKY stead::http shaky: it failed, and then passed\nSKIPPED stead::http live: no KEY\n";
-        assert_eq!(tally.details(), details);
+        assert_eq!(tally.details(), "SKIPPED stead::http live: no KEY\n");
     }
 }

@@ -41,10 +41,22 @@ fn a_second_server_over_the_same_data_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
+fn a_second_server_is_refused_also_when_the_lock_file_was_removed() {
+    let rig = Rig::new();
+    std::fs::remove_file(rig.data().join("server.lock")).unwrap();
+    let said = refusal(&rig);
+    assert!(said.contains("runs already"), "{said}");
+    // The way in over the socket is still the first server's.
+    let listed = rig.stead().args(["ls", "--json"]).output().unwrap();
+    assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+    assert_eq!(rig.exec("t", "echo here")["stdout"], "here\n");
+}
+
+#[test]
 fn a_server_that_is_started_while_the_one_before_it_is_still_dying_waits_for_its_end() {
     let mut rig = Rig::new();
     rig.kill();
-    let lock = std::fs::File::open(rig.data().join("server.lock")).unwrap();
+    let lock = std::fs::File::open(rig.data()).unwrap();
     lock.lock().unwrap();
     let inode = std::os::unix::fs::MetadataExt::ino(&lock.metadata().unwrap());
     let letting_go = std::thread::spawn(move || {

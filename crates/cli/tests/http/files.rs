@@ -421,3 +421,48 @@ fn every_route_for_files_is_described_with_its_errors() {
         }
     }
 }
+
+#[test]
+fn holes_and_hard_links_go_through_an_archive() {
+    use std::os::unix::fs::FileExt;
+    let rig = with_thread();
+    let from = tempfile::tempdir().unwrap();
+    let sparse = std::fs::File::create(from.path().join("sparse")).unwrap();
+    sparse.set_len(3 << 30).unwrap();
+    for number in 0..30u64 {
+        sparse.write_all_at(&number.to_be_bytes(), number << 26).unwrap();
+    }
+    std::fs::write(from.path().join("one"), "linked").unwrap();
+    std::fs::hard_link(from.path().join("one"), from.path().join("two")).unwrap();
+    let words = ["--format=gnu", "--sparse", "-cf", "-", "."];
+    let tar = std::process::Command::new("tar").args(words).current_dir(from.path()).output().unwrap();
+    assert!(tar.status.success() && tar.stdout.len() < 1 << 20, "{tar:?}");
+    rig.call("PUT", "/api/threads/t/files/archive?path=x", &[], &tar.stdout).is(200);
+    let cwd = rig.exec("t", "cd x; pwd -P")["stdout"].as_str().unwrap().trim().to_owned();
+    let answer = rig.exec("t", "stat -c '%s %b' sparse; stat -c '%h %i' one two | uniq; cat two");
+    let said: Vec<_> = answer["stdout"].as_str().unwrap().split_whitespace().collect();
+    assert_eq!((said[0], said[2], said.len()), ("3221225472", "2", 5), "{answer} in {cwd}");
+    assert!(said[1].parse::<u64>().unwrap() < 1000, "{answer}");
+    let bytes = rig.call("GET", &files("x/sparse"), &[("range", "bytes=134217728-134217735")], b"").body;
+    assert_eq!(bytes, 2u64.to_be_bytes());
+    rig.exec("t", "rm sparse");
+    let tar = rig.get("/api/threads/t/files/archive?path=x");
+    rig.call("PUT", "/api/threads/t/files/archive?path=y", &[], &tar.body).is(200);
+    let answer = rig.exec("t", "cd ../y; stat -c '%h %i' one two | uniq | wc -l; cat one two");
+    assert_eq!(answer["stdout"], "1\nlinkedlinked", "{answer}");
+    // A map that does not fit what it tells of.
+    let mut broken = Vec::new();
+    let mut header = tar::Header::new_gnu();
+    header.set_path("bad").unwrap();
+    header.set_entry_type(tar::EntryType::GNUSparse);
+    header.set_size(512);
+    header.set_mode(0o644);
+    let gnu = header.as_gnu_mut().unwrap();
+    gnu.realsize.copy_from_slice(b"00000000100\0");
+    gnu.sparse[0].offset.copy_from_slice(b"00000000000\0");
+    gnu.sparse[0].numbytes.copy_from_slice(b"00000001000\0");
+    header.set_cksum();
+    broken.extend_from_slice(header.as_bytes());
+    broken.extend_from_slice(&[0; 1536]);
+    rig.call("PUT", "/api/threads/t/files/archive?path=z", &[], &broken).fails(400, "invalid_request");
+}

@@ -176,3 +176,34 @@ fn a_terminal_is_removed_with_what_runs_in_it_but_never_the_default_one() {
     rig.delete(&format!("/api/terminals/{default}")).fails(409, "conflict");
     rig.post("/api/threads/t/terminals", &json!({ "name": "two" })).is(201);
 }
+
+#[test]
+fn three_hundred_terminals_of_one_thread_run_and_are_read_at_the_same_time() {
+    let rig = Rig::new();
+    let first = rig.exec("t", "echo first")["id"].as_str().unwrap().to_owned();
+    for n in 0..300 {
+        rig.post("/api/threads/t/terminals", &json!({ "name": format!("n{n}") })).is(201);
+        let request = json!({ "command": format!("echo {n}"), "terminal": format!("n{n}") });
+        let answer = rig.post("/api/threads/t/exec", &request).is(200);
+        assert_eq!((&answer["status"], &answer["stdout"]), (&json!("exited"), &json!(format!("{n}\n"))), "{answer}");
+    }
+    // Each has a live shell and a connection of its own; what was there before is still told.
+    let events = rig.get(&format!("/api/commands/{first}/events"));
+    assert!(String::from_utf8_lossy(&events.body).contains("first"), "{events:?}");
+    assert_eq!(rig.get(&format!("/api/commands/{first}/output/stdout")).body, b"first\n");
+    assert_eq!(rig.exec("t", "echo still here")["stdout"], "still here\n");
+}
+
+#[test]
+fn a_terminal_is_shown_as_the_last_answer_left_it_also_by_a_server_that_did_not_give_the_answer() {
+    let mut rig = Rig::new();
+    for command in ["export A=1", "cd /", "true"] {
+        let answer = rig.exec("t", command);
+        rig.kill();
+        rig.start();
+        let terminal = rig.get("/api/threads/t/terminal").is(200);
+        let (shown, told) = ((&terminal["version"], &terminal["cwd"]), (&answer["state_version"], &answer["cwd"]));
+        assert_eq!(shown, told, "{command}");
+        assert_eq!(terminal["env_delta"], json!({ "A": "1" }), "{command}");
+    }
+}

@@ -300,8 +300,9 @@ impl Status {
 pub struct Ending {
     #[n(0)]
     pub status: Status,
-    /// The shell's `$?`; absent where it is not known, never invented. 130 for a cancelled command, -1 for one that timed
-    /// out or was cancelled before it began: those have no status of their own.
+    /// The shell's `$?`. Always there if the status is [`Status::Exited`]: where nobody saw it the command is
+    /// [`Status::Lost`]. 130 for a cancelled command, -1 for one that timed out or was cancelled before it began: those
+    /// have no status of their own.
     #[n(1)]
     pub exit_code: Option<i32>,
     /// The signal by which the shell itself died.
@@ -324,9 +325,19 @@ pub struct Ending {
     pub error: Option<Fault>,
 }
 
+/// How a shell came to its end, as far as anybody saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShellExit {
+    Code(i32),
+    Signal(i32),
+    /// Whoever could have seen it is dead, or it can't say any more.
+    Unseen,
+}
+
 impl Ending {
+    /// An end without a code where there must be one is an end that nobody saw: the command is lost.
     pub fn new(status: Status, exit_code: Option<i32>) -> Self {
-        Self {
+        let ending = Self {
             status,
             exit_code,
             signal: None,
@@ -336,6 +347,26 @@ impl Ending {
             streams_open: false,
             state_changed: false,
             error: None,
+        };
+        ending.or_lost()
+    }
+
+    /// A command that ended with its shell.
+    pub fn with_shell(exit: ShellExit) -> Self {
+        match exit {
+            ShellExit::Code(code) => Self::new(Status::Exited, Some(code)),
+            ShellExit::Signal(signal) => Self { signal: Some(signal), ..Self::new(Status::Exited, Some(128 + signal)) },
+            ShellExit::Unseen => Self::new(Status::Lost, None),
+        }
+    }
+
+    /// The same, unless it says that the command exited and has no code: then it is lost. Every end passes through here
+    /// before it is written down, and those that were written down before it was so when they are read.
+    #[must_use]
+    pub fn or_lost(self) -> Self {
+        match (self.status, self.exit_code) {
+            (Status::Exited, None) => Self { status: Status::Lost, signal: None, ..self },
+            _ => self,
         }
     }
 }
@@ -392,4 +423,47 @@ pub struct CommandInfo {
     /// has ended since.
     #[n(15)]
     pub state: Option<Bytes>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATUSES: [Status; 7] = [
+        Status::Queued,
+        Status::Running,
+        Status::Exited,
+        Status::TimedOut,
+        Status::Cancelled,
+        Status::Failed,
+        Status::Lost,
+    ];
+
+    #[test]
+    fn no_command_has_exited_without_a_code() {
+        for status in STATUSES {
+            for code in [None, Some(0), Some(3)] {
+                let ending = Ending::new(status, code);
+                assert!(ending.status != Status::Exited || ending.exit_code.is_some(), "{ending:?}");
+                let want = if (status, code) == (Status::Exited, None) { Status::Lost } else { status };
+                assert_eq!((ending.status, ending.exit_code), (want, code));
+                assert_eq!(ending.clone().or_lost(), ending);
+            }
+        }
+        for exit in [ShellExit::Code(0), ShellExit::Code(255), ShellExit::Signal(9), ShellExit::Unseen] {
+            let ending = Ending::with_shell(exit);
+            let want = match exit {
+                ShellExit::Code(code) => (Status::Exited, Some(code), None),
+                ShellExit::Signal(signal) => (Status::Exited, Some(128 + signal), Some(signal)),
+                ShellExit::Unseen => (Status::Lost, None, None),
+            };
+            assert_eq!((ending.status, ending.exit_code, ending.signal), want);
+        }
+    }
+
+    #[test]
+    fn an_end_from_before_without_a_code_is_read_as_lost() {
+        let old = Ending { exit_code: None, shell_exited: true, ..Ending::new(Status::Exited, Some(0)) };
+        assert_eq!(old.or_lost(), Ending { shell_exited: true, ..Ending::new(Status::Lost, None) });
+    }
 }

@@ -1,7 +1,8 @@
 //! The bytes of a file: shared if they can be, else copied, holes as holes.
 
 use super::Copier;
-use rustix::fs::{SeekFrom, Stat};
+use crate::extents::next_data;
+use rustix::fs::Stat;
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -52,27 +53,6 @@ pub(super) fn copy(copier: &Copier, source: &File, target: &File, stat: &Stat) -
     let now = u64::try_from(rustix::fs::fstat(source)?.st_size).unwrap_or(0);
     target.set_len(size.min(now).max(place.min(size)))?;
     Ok(())
-}
-
-/// The next stretch of a file that isn't a hole.
-fn next_data(source: &File, place: u64, size: u64) -> Result<Option<(u64, u64)>, DataError> {
-    if place >= size {
-        return Ok(None);
-    }
-    let from = match rustix::fs::seek(source, SeekFrom::Data(place)) {
-        Ok(from) => from,
-        // Nothing but a hole from here on.
-        Err(Errno::NXIO) => return Ok(None),
-        // A file system that knows no holes.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((place, size))),
-        Err(errno) => return Err(errno.into()),
-    };
-    let to = match rustix::fs::seek(source, SeekFrom::Hole(from)) {
-        Ok(to) => to.min(size),
-        Err(Errno::NXIO) => return Ok(None),
-        Err(errno) => return Err(errno.into()),
-    };
-    Ok((from < to).then_some((from, to)))
 }
 
 /// Copies a stretch; how far it came, which is less if the file has become shorter.

@@ -7,9 +7,11 @@ use super::ground::{Ground, Last, Way};
 use super::spot::{Id, Spot, beneath, id, is_dir, is_file, step};
 use super::write::Condition;
 use crate::error::Error;
+use crate::stoppable::Stopped;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
@@ -156,6 +158,11 @@ fn is_below(ground: &Ground, dir: Id, path: &[u8]) -> Result<bool, Failure> {
 /// Removes an entry with all below it, holding one directory at a time however deep it goes. The way back up is checked:
 /// whoever moves a directory away meanwhile doesn't lead us elsewhere.
 pub(super) fn remove_below(dir: &OwnedFd, name: &OsStr) -> Result<(), Failure> {
+    remove_below_while(dir, name, &|| true)
+}
+
+/// The same, as long as there is time for it; what is left then is an error.
+pub(super) fn remove_below_while(dir: &OwnedFd, name: &OsStr, go_on: &dyn Fn() -> bool) -> Result<(), Failure> {
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => {}
         removed => return Ok(removed?),
@@ -163,7 +170,7 @@ pub(super) fn remove_below(dir: &OwnedFd, name: &OsStr) -> Result<(), Failure> {
     let mut above: Vec<(OsString, Id)> = Vec::new();
     let mut here = step(dir, name)?;
     loop {
-        if let Some(inner) = empty_of_files(&here)? {
+        if let Some(inner) = empty_of_files(&here, go_on)? {
             let identity = id(&rustix::fs::fstat(&here)?);
             here = step(&here, &inner)?;
             above.push((inner, identity));
@@ -190,13 +197,16 @@ fn remove_dir(dir: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
 }
 
 /// Removes all entries but directories; the name of one of those, if there is one.
-fn empty_of_files(dir: &OwnedFd) -> Result<Option<OsString>, Failure> {
+fn empty_of_files(dir: &OwnedFd, go_on: &dyn Fn() -> bool) -> Result<Option<OsString>, Failure> {
     let dir = beneath(dir, OsStr::new("."), OFlags::RDONLY | OFlags::DIRECTORY)?;
     for entry in Dir::read_from(&dir)? {
         let entry = entry?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
         if name == "." || name == ".." {
             continue;
+        }
+        if !go_on() {
+            return Err(io::Error::other(Stopped).into());
         }
         match rustix::fs::unlinkat(&dir, name, AtFlags::empty()) {
             Err(Errno::ISDIR) => return Ok(Some(name.to_owned())),

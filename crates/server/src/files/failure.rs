@@ -21,6 +21,7 @@ impl Failure {
         let error = match self {
             Self::Is(error) => return error,
             Self::Path(message) => return Error::Path { path, message: message.to_owned() },
+            Self::Os(error) if crate::stoppable::is_stopped(&error) => return Error::Stopping,
             Self::Os(error) => error,
         };
         let unusable = |message: &str| Error::Path { path: path.clone(), message: message.to_owned() };

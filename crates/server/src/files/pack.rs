@@ -1,6 +1,9 @@
 //! A directory as a tar stream. It is made while it is read, so it is as large as it likes; what fails on the way breaks
 //! the stream off, before the blocks that say that an archive is complete.
 
+mod data;
+mod tar_writer;
+
 use super::Files;
 use super::entry::{Kind, kind, size};
 use super::failure::Failure;
@@ -9,16 +12,20 @@ use super::spot::{Id, id, is_dir};
 use super::traverse::{Denied, Next, Traverse};
 use super::unpack::Unpacked;
 use crate::error::Error;
+use crate::stoppable;
 use bytes::Bytes;
+use data::{DataReader, Extents};
 use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use sha2::{Digest, Sha256};
-use std::ffi::OsStr;
-use std::io::{self, Read, Seek, Write};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use tar::{Builder, EntryType, Header};
+use tar_writer::TarWriter;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 /// As much as is sent at once.
 const PIECE: usize = 64 * 1024;
@@ -66,7 +73,7 @@ impl Files {
 enum Base {
     Nothing,
     Dir(OwnedFd),
-    File(Vec<u8>, std::fs::File, Stat),
+    File(Vec<u8>, File, Stat),
 }
 
 impl Base {
@@ -86,40 +93,41 @@ impl Base {
     }
 
     fn pack(self, pipe: &mut Pipe, private: Vec<Id>) -> Result<(), Failure> {
-        let mut builder = Builder::new(&mut *pipe);
+        let mut writer = TarWriter::new(&mut *pipe);
         match self {
             Self::Nothing => {}
-            Self::Dir(dir) => drop(tree(&mut builder, dir, private, append)?),
-            Self::File(name, file, stat) => append(&mut builder, &name, file, &stat)?,
+            Self::Dir(dir) => drop(add_tree(&mut writer, dir, private, "", add_present)?),
+            Self::File(name, file, stat) => add_present(&mut writer, &name, &file, &stat)?,
         }
-        builder.into_inner()?;
-        Ok(pipe.flush()?)
+        writer.finish()?;
+        Ok(())
     }
 }
 
-/// All below a directory, in one order: the same tree is the same bytes.
-fn tree<W: Write>(
-    builder: &mut Builder<W>,
+/// All below a directory, in one order: the same tree is the same bytes. Left out are what is private, and what at its top
+/// has a name that begins so.
+fn add_tree<W: Write>(
+    writer: &mut TarWriter<W>,
     dir: OwnedFd,
     private: Vec<Id>,
-    append: impl Fn(&mut Builder<W>, &[u8], std::fs::File, &Stat) -> io::Result<()>,
+    passing: &str,
+    add_file: impl Fn(&mut TarWriter<W>, &[u8], &File, &Stat) -> io::Result<()>,
 ) -> Result<Unpacked, Failure> {
     let mut packed = Unpacked::default();
+    // The path under which a file that has several names is in the archive.
+    let mut first_names: HashMap<Id, Vec<u8>> = HashMap::new();
     let all = Traverse { deadline: None, denied: Denied::Fail, ..Traverse::new(usize::MAX, None, private) };
+    let all = Traverse { passing: passing.as_bytes().to_vec(), ..all };
     all.run(dir, |visit| {
         match kind(visit.stat) {
             Kind::Dir => {
                 packed.dirs += 1;
-                let mut header = header(visit.stat, EntryType::Directory);
-                let path = [visit.path, b"/"].concat();
-                builder.append_data(&mut header, Path::new(OsStr::from_bytes(&path)), io::empty())?;
+                writer.add_dir(visit.path, visit.stat)?;
             }
             Kind::Symlink => {
                 let Some(target) = visit.target() else { return Ok(Next::On) };
                 packed.links += 1;
-                let mut header = header(visit.stat, EntryType::Symlink);
-                let path = Path::new(OsStr::from_bytes(visit.path));
-                builder.append_link(&mut header, path, Path::new(OsStr::from_bytes(&target)))?;
+                writer.add_symlink(visit.path, &target, visit.stat)?;
             }
             Kind::File => match visit.spot()?.open_file() {
                 // Gone since it was seen.
@@ -127,8 +135,15 @@ fn tree<W: Write>(
                 opened => {
                     let (file, stat) = opened?;
                     packed.files += 1;
+                    if let Some(first) = first_names.get(&id(&stat)) {
+                        writer.add_hard_link(visit.path, first, &stat)?;
+                        return Ok(Next::On);
+                    }
                     packed.bytes += size(&stat);
-                    append(builder, visit.path, file, &stat)?;
+                    add_file(writer, visit.path, &file, &stat)?;
+                    if stat.st_nlink > 1 {
+                        first_names.insert(id(&stat), visit.path.to_vec());
+                    }
                 }
             },
             Kind::Other => {}
@@ -138,8 +153,14 @@ fn tree<W: Write>(
     Ok(packed)
 }
 
-/// The tree at a directory of the server's own, as an archive; without what is called so at its top.
-pub(crate) fn pack_dir(dir: &Path, without: &[&str], into: impl Write) -> Result<Unpacked, Error> {
+/// The tree at a directory of the server's own, as an archive from which it can be made again: holes are holes in it.
+/// Without what is called so at its top, nor what is just being unpacked there.
+pub(crate) fn pack_dir(
+    dir: &Path,
+    without: &[&str],
+    into: impl Write,
+    stop: &CancellationToken,
+) -> Result<Unpacked, Error> {
     let pack = || {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let dir = rustix::fs::open(dir, flags, Mode::empty())?;
@@ -151,9 +172,13 @@ pub(crate) fn pack_dir(dir: &Path, without: &[&str], into: impl Write) -> Result
                 Err(error) => return Err(error.into()),
             }
         }
-        let mut builder = Builder::new(into);
-        let packed = tree(&mut builder, dir, left_out, append_whole)?;
-        builder.into_inner()?.flush()?;
+        let mut writer = TarWriter::new(into);
+        let add_file = |writer: &mut TarWriter<_>, path: &[u8], file: &File, stat: &Stat| {
+            stoppable::check(stop)?;
+            add_at_one_moment(writer, path, file, stat, stop)
+        };
+        let packed = add_tree(&mut writer, dir, left_out, super::unpack::STAGE_PREFIX, add_file)?;
+        writer.finish()?;
         Ok(packed)
     };
     pack().map_err(|failure: Failure| match failure {
@@ -165,31 +190,40 @@ pub(crate) fn pack_dir(dir: &Path, without: &[&str], into: impl Write) -> Result
     })
 }
 
-fn append<W: Write>(builder: &mut Builder<W>, path: &[u8], file: std::fs::File, stat: &Stat) -> io::Result<()> {
-    let mut header = header(stat, EntryType::Regular);
-    header.set_size(size(stat));
-    builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), Exactly::new(file, size(stat)))
+/// A file as it is while it is read, with its holes as zeros: not everybody who reads archives knows holes.
+fn add_present<W: Write>(writer: &mut TarWriter<W>, path: &[u8], file: &File, stat: &Stat) -> io::Result<()> {
+    writer.add_file(path, stat, size(stat), &mut Exactly::new(file.try_clone()?, size(stat)))
 }
 
-/// The same, with bytes that the file had at one moment. If it may have changed while it was read it is read again: what
-/// is the same twice was so between the two.
-fn append_whole<W: Write>(builder: &mut Builder<W>, path: &[u8], file: std::fs::File, stat: &Stat) -> io::Result<()> {
-    let mut header = header(stat, EntryType::Regular);
-    header.set_size(size(stat));
+/// A file with bytes that it had at one moment, and its holes. If it may have changed while it was read it is read again:
+/// what is the same twice was so between the two.
+fn add_at_one_moment<W: Write>(
+    writer: &mut TarWriter<W>,
+    path: &[u8],
+    file: &File,
+    stat: &Stat,
+    stop: &CancellationToken,
+) -> io::Result<()> {
     let began = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let mut first = Summed { inner: Exactly::new(file.try_clone()?, size(stat)), sum: Sha256::new() };
-    builder.append_data(&mut header, Path::new(OsStr::from_bytes(path)), &mut first)?;
-    let after = rustix::fs::fstat(&file)?;
+    let extents = Extents::find(file, size(stat))?;
+    let mut first = Summed { inner: DataReader::new(file, &extents, stop), sum: Sha256::new() };
+    if extents.has_holes() {
+        writer.add_sparse_file(path, stat, &extents, &mut first)?;
+    } else {
+        writer.add_file(path, stat, size(stat), &mut first)?;
+    }
+    let after = rustix::fs::fstat(file)?;
     let written = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_ctime, stat.st_ctime_nsec);
     // A file system's clock goes in steps: a change right after another may leave no trace.
     let is_old = stat.st_ctime < began.tv_sec - 1;
     if is_old && written(stat) == written(&after) {
         return Ok(());
     }
-    (&file).rewind()?;
-    let mut second = Summed { inner: Exactly::new(file, size(stat)), sum: Sha256::new() };
+    let mut second = Summed { inner: DataReader::new(file, &extents, stop), sum: Sha256::new() };
     io::copy(&mut second, &mut io::sink())?;
-    if first.sum.finalize() != second.sum.finalize() {
+    let is_same =
+        first.sum.finalize() == second.sum.finalize() && Extents::find(file, size(stat))?.lie_within(&extents);
+    if !is_same {
         let message = format!("`{}` was changed while it was packed", String::from_utf8_lossy(path));
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, message));
     }
@@ -210,25 +244,14 @@ impl<T: Read> Read for Summed<T> {
     }
 }
 
-fn header(stat: &Stat, kind: EntryType) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(stat.st_mode & 0o7777);
-    header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_size(0);
-    header
-}
-
 /// As many bytes as the header says: no more if the file grows, and an error if it shrinks.
 pub(crate) struct Exactly {
-    file: std::fs::File,
+    file: File,
     left: u64,
 }
 
 impl Exactly {
-    pub(crate) fn new(file: std::fs::File, length: u64) -> Self {
+    pub(crate) fn new(file: File, length: u64) -> Self {
         Self { file, left: length }
     }
 }

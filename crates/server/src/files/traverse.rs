@@ -50,6 +50,8 @@ pub(super) struct Traverse {
     /// The last entry of an earlier walk.
     pub(super) after: Option<Vec<u8>>,
     pub(super) private: Vec<Id>,
+    /// What at the top has a name that begins so is passed over; nothing if it is empty.
+    pub(super) passing: Vec<u8>,
     pub(super) deadline: Option<Instant>,
     pub(super) denied: Denied,
 }
@@ -71,7 +73,14 @@ struct Level {
 
 impl Traverse {
     pub(super) fn new(depth: usize, after: Option<Vec<u8>>, private: Vec<Id>) -> Self {
-        Self { depth, after, private, deadline: Some(Instant::now() + PATIENCE), denied: Denied::Pass }
+        Self {
+            depth,
+            after,
+            private,
+            passing: Vec::new(),
+            deadline: Some(Instant::now() + PATIENCE),
+            denied: Denied::Pass,
+        }
     }
 
     /// Shows every entry, until told to stop or out of time. The last one shown if it isn't through.
@@ -94,7 +103,9 @@ impl Traverse {
                 Err(Errno::NOENT) => continue,
                 stat => stat?,
             };
-            if self.private.contains(&id(&stat)) {
+            let is_passing =
+                level.path.is_empty() && !self.passing.is_empty() && name.as_bytes().starts_with(&self.passing);
+            if is_passing || self.private.contains(&id(&stat)) {
                 continue;
             }
             let path = below(&level.path, &name);

@@ -2,13 +2,15 @@
 //!
 //! It is unpacked beside the tree, where nobody in the sandbox sees it, and moved in when it was read to its end and is
 //! known to fit. What can't be inside (an absolute path, `..`, a link that leads out, a device, a pipe) is refused with
-//! the whole archive. What a server left that died meanwhile is removed by the next one that unpacks there.
+//! the whole archive. What a server left that died meanwhile is removed when the next one starts or unpacks there.
 
 mod merge;
 mod notes;
 mod replace;
+mod sparse;
 mod stage;
 mod stream;
+mod sweep;
 
 use super::Files;
 use super::failure::Failure;
@@ -20,10 +22,13 @@ use merge::{check, merge};
 pub(crate) use replace::Replacement;
 use rustix::fs::Mode;
 use rustix::io::Errno;
+pub(super) use stage::STAGE_PREFIX;
 use stage::Stage;
 use stream::{Body, Stream};
+pub(crate) use sweep::sweep_stages;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 /// How many pieces wait for a slow disk; then the sender waits, too.
 const AHEAD: usize = 4;
@@ -33,6 +38,11 @@ const AHEAD: usize = 4;
 pub struct Bounds {
     pub bytes: u64,
     pub entries: u64,
+}
+
+impl Bounds {
+    /// For an archive that this server wrote itself, of a tree that it had.
+    pub(crate) const NONE: Self = Self { bytes: u64::MAX, entries: u64::MAX };
 }
 
 impl Default for Bounds {
@@ -60,12 +70,13 @@ pub struct Unpacking {
 
 impl Files {
     pub async fn unpack(&self, path: impl AsRef<[u8]>, bounds: Bounds) -> Result<Unpacking, Error> {
-        let stage = self.at(path.as_ref(), |ground, path| {
+        let stop = self.of.as_ref().map_or_else(CancellationToken::new, |(inner, ..)| inner.core.stop.clone());
+        let stage = self.at(path.as_ref(), move |ground, path| {
             let spot = ground.find(path, Last::Follow, Way::AsFarAsItGoes)?;
             if spot.stat()?.is_some_and(|stat| !is_dir(&stat)) {
                 return Err(Failure::Path("it is not a directory"));
             }
-            Stage::new(&spot.root)
+            Stage::new(&spot.root, stop)
         });
         let stage = stage.await?;
         let (pieces, received) = mpsc::channel(AHEAD);

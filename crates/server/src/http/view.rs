@@ -446,7 +446,9 @@ impl From<Command> for CommandView {
     fn from(command: Command) -> Self {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let ended = command.status.is_final();
-        let ending = command.ending.unwrap_or_else(|| stead_model::proto::Ending::new(command.status, None));
+        let ending = command.ending.unwrap_or_else(|| stead_model::proto::Ending::new(command.status, None)).or_lost();
+        // A row from before may say that it exited, without a code: nobody saw how.
+        let status = if command.status == Status::Exited { ending.status } else { command.status };
         let span = |from: Timestamp, to: Timestamp| u64::try_from(to.since(from).as_millis()).unwrap_or(u64::MAX);
         let failure = |fault: stead_model::proto::Fault| {
             let ErrorDetail { code, message, .. } = Problem::from(Error::Refused(fault)).detail().clone();
@@ -460,7 +462,7 @@ impl From<Command> for CommandView {
             terminal_id: command.terminal.to_string(),
             session_id: command.session.map(|session| session.to_string()),
             command: text(&command.text),
-            status: status_name(command.status),
+            status: status_name(status),
             exit_code: ending.exit_code,
             signal: ending.signal.map(signal_name),
             timed_out: command.status == Status::TimedOut,

@@ -4,10 +4,13 @@
 
 use super::{Inner, sit};
 use crate::error::Error;
+use crate::lease::Ready;
 use crate::provider::{Handle, Surroundings, Trouble, in_time};
-use crate::runtime::Captured;
-use stead_model::ids::InstanceId;
+use crate::runtime::{Captured, RuntimeError};
+use crate::steward::StewardError;
+use stead_model::ids::{InstanceId, ShellId};
 use stead_model::lease::{Lease, Observed};
+use stead_model::proto::{FaultCode, Reply, Request};
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::Terminal;
 
@@ -32,6 +35,49 @@ pub(super) async fn newest(inner: &Inner, terminal: &Terminal) -> Result<Termina
     Ok(Terminal { version: captured.version, content_version: captured.version, state, ..terminal.clone() })
 }
 
+/// The same for a plain read, which opens no shell. A steward that can't be asked changes nothing: then the store's row
+/// is what is known.
+pub(super) async fn newest_without_opening(inner: &Inner, terminal: Terminal) -> Result<Terminal, Error> {
+    // Whoever sits there writes the row, and nobody has ever opened the first generation.
+    if terminal.generation == 0 || inner.seat(&terminal.id).is_some() {
+        return Ok(terminal);
+    }
+    let Some(lease) = inner.core.store.lease(&terminal.lease).await? else { return Ok(terminal) };
+    let provider = inner.core.provider(&lease.provider)?;
+    if !provider.capabilities().steward {
+        return Ok(terminal);
+    }
+    match look(inner, &terminal, &lease).await {
+        Ok(Some(captured)) if captured.version > terminal.version => {
+            let state = as_stored(captured.state, &provider.surroundings(&lease.workspace));
+            Ok(Terminal { version: captured.version, content_version: captured.version, state, ..terminal })
+        }
+        Ok(_) => Ok(terminal),
+        Err(error) => {
+            tracing::debug!(%error, terminal = %terminal.id, "its steward can't be asked for its state");
+            Ok(terminal)
+        }
+    }
+}
+
+async fn look(inner: &Inner, terminal: &Terminal, lease: &Lease) -> Result<Option<Captured>, Error> {
+    let Some(steward) = inner.reader(&lease.id).await? else {
+        let ready = inner.leases.look(&lease.id, "read.state").await?;
+        return left_in_journal(inner, terminal, &ready).await;
+    };
+    let shell = ShellId::parse(terminal.id.as_str()).map_err(|error| Error::Invalid(error.to_string()))?;
+    match steward.request(&Request::State(shell)).await {
+        Ok(Reply::State(stored)) => {
+            let state = minicbor::decode(&stored.state).map_err(|error| Error::Broken(error.to_string()))?;
+            Ok(Some(Captured { version: stored.version, state }))
+        }
+        Ok(_) => Ok(None),
+        // This instance is a later one, in which nobody has opened it yet.
+        Err(StewardError::Fault(fault)) if fault.code == FaultCode::NotFound => Ok(None),
+        Err(error) => Err(RuntimeError::Broken(error).into()),
+    }
+}
+
 async fn captured(inner: &Inner, terminal: &Terminal, lease: &Lease) -> Result<Option<Captured>, Error> {
     let provider = inner.core.provider(&lease.provider)?;
     if !provider.capabilities().steward {
@@ -52,9 +98,16 @@ async fn captured(inner: &Inner, terminal: &Terminal, lease: &Lease) -> Result<O
             }
         }
     }
-    match ready.lease.observed {
+    left_in_journal(inner, terminal, &ready).await
+}
+
+/// What a steward that is gone has left of a terminal. `None`: there is one, or nobody can tell.
+async fn left_in_journal(inner: &Inner, terminal: &Terminal, ready: &Ready) -> Result<Option<Captured>, Error> {
+    let lease = &ready.lease;
+    let provider = inner.core.provider(&lease.provider)?;
+    match lease.observed {
         Observed::Stopped | Observed::None => {
-            let instance = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
+            let instance = lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
             let (lease, workspace) = (lease.id.clone(), lease.workspace.clone());
             let handle = Handle { instance, lease, workspace, reference: String::new() };
             let told = match in_time(provider.name(), "read a journal", provider.last_words(&handle)).await {

@@ -168,7 +168,7 @@ pub(crate) async fn update(
 }
 
 async fn create(inner: &Arc<Inner>, draft: Draft, credentials: Option<Secret>) -> Result<Project, Error> {
-    let project = insert(inner, draft, credentials, |_| ()).await?;
+    let project = insert(inner, draft, credentials, |_| Ok(())).await?;
     if let Err(error) = settle(inner, &project).await {
         inner.core.store.delete_project(&project.id).await?;
         return Err(error);
@@ -184,7 +184,7 @@ pub(super) async fn insert(
     inner: &Inner,
     draft: Draft,
     credentials: Option<Secret>,
-    prepare: impl Fn(&mut Project),
+    prepare: impl Fn(&mut Project) -> Result<(), Error>,
 ) -> Result<Project, Error> {
     let core = &inner.core;
     let settings = &inner.projects.settings;
@@ -192,7 +192,7 @@ pub(super) async fn insert(
     loop {
         let [a, b, c, d, ..] = core.entropy();
         let mut project = draft.clone().make([a, b, c, d], core.now(), settings.keep_days)?;
-        prepare(&mut project);
+        prepare(&mut project)?;
         let sealed = match &credentials {
             Some(secret) => Some(core.vault.seal_credentials(&project.id, secret)?),
             None => None,
@@ -217,6 +217,9 @@ pub(super) async fn settle(inner: &Inner, project: &Project) -> Result<(), Error
 }
 
 pub(crate) fn on_disk(path: &Path, error: &std::io::Error) -> Error {
+    if crate::stoppable::is_stopped(error) {
+        return Error::Stopping;
+    }
     let message = format!("can't use `{}`: {error}", path.display());
     let full = matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
     if full { Error::NoSpace(message) } else { Error::Io(message) }

@@ -6,16 +6,22 @@
 //! ```
 //!
 //! An archive is called by its hash, and the same tree gives the same bytes: a project that hasn't changed takes no more
-//! room for its next snapshot. An archive without a row is what a server left that died, and is removed by the next
-//! sweep. Not in it: the logs of sessions, and what is only there for a moment.
+//! room for its next snapshot. An archive without a row is what a server left that died, and is removed at the next start.
+//! Not in it: the logs of sessions, and what is only there for a moment. Whatever was packed can be unpacked: there is no
+//! bound of size or number that an archive of ours has to keep. A server that stops gives both up.
+
+mod recover;
 
 use super::upkeep::Mode;
 use super::{Inner, List, Listed, Stead, projects, trash};
 use crate::clock::fresh_digits;
 use crate::error::Error;
-use crate::files::{Bounds, Replacement, Unpacked, pack_dir};
+use crate::files::{Replacement, Unpacked, pack_dir};
 use crate::lease::Force;
+use crate::stoppable::Stoppable;
 use crate::store::Page;
+pub(super) use recover::recover;
+use recover::{clear_unfinished, mark_unfinished};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -29,6 +35,7 @@ use stead_model::clock::Timestamp;
 use stead_model::ids::{ProjectId, SnapshotId};
 use stead_model::project::{Draft, Project};
 use stead_model::snapshot::Snapshot;
+use tokio_util::sync::CancellationToken;
 
 /// Fast, and small enough.
 const LEVEL: i32 = 3;
@@ -86,8 +93,8 @@ impl Stead {
         sweep(&self.inner).await
     }
 
-    /// A new project with the files of a snapshot. It lies in the trash until it has them: what a server leaves that dies
-    /// meanwhile goes like everything there.
+    /// A new project with the files of a snapshot. It lies in the trash until it has them, with a note that it is being
+    /// made: what a server leaves that dies meanwhile is removed by the next one.
     pub async fn create_project_from(&self, draft: Draft, snapshot: &SnapshotId) -> Result<Project, Error> {
         if draft.config.repo_url.is_some() {
             let message = "a project begins with a repository or with a snapshot, not with both";
@@ -102,7 +109,12 @@ impl Stead {
 
 async fn create_from(inner: &Arc<Inner>, draft: Draft, snapshot: &Snapshot) -> Result<Project, Error> {
     let now = inner.core.now();
-    let project = projects::insert(inner, draft, None, |project| project.retention.trashed_at = Some(now)).await?;
+    let root = projects_root(inner)?;
+    let prepare = |project: &mut Project| {
+        project.retention.trashed_at = Some(now);
+        mark_unfinished(&root, &project.id)
+    };
+    let project = projects::insert(inner, draft, None, prepare).await?;
     let yard = inner.yard(&project.id);
     let _alone = yard.lock().await;
     let filled = async {
@@ -118,6 +130,9 @@ async fn create_from(inner: &Arc<Inner>, draft: Draft, snapshot: &Snapshot) -> R
     let filled: Result<Project, Error> = filled.await;
     if filled.is_err() {
         trash::discard(inner, &project.id).await?;
+    }
+    if let Err(error) = clear_unfinished(&root, &project.id) {
+        tracing::warn!(%error, project = %project.id, "the note that it is being made is left for the next start");
     }
     filled
 }
@@ -145,11 +160,14 @@ async fn of(inner: &Inner, project: &ProjectId, id: &SnapshotId) -> Result<Snaps
     Ok(snapshot)
 }
 
+fn projects_root(inner: &Inner) -> Result<PathBuf, Error> {
+    let root = inner.projects.settings.root.clone();
+    root.ok_or_else(|| Error::Unsupported("this server keeps no files".to_owned()))
+}
+
 /// Where archives are.
 fn store(inner: &Inner) -> Result<PathBuf, Error> {
-    let root = inner.projects.settings.root.as_ref();
-    let root = root.ok_or_else(|| Error::Unsupported("this server keeps no files".to_owned()))?;
-    Ok(root.with_file_name("snapshots"))
+    Ok(projects_root(inner)?.with_file_name("snapshots"))
 }
 
 fn there(inner: &Inner, id: &ProjectId) -> Result<PathBuf, Error> {
@@ -174,7 +192,8 @@ async fn create(inner: &Arc<Inner>, id: &ProjectId, description: String, ttl: Tt
     inner.memories.snapshot(id).await?;
     let hot = inner.hot_of(id).await?;
     let now = inner.core.now();
-    let saved = blocking(move || hot.undisturbed(|| save(&from, &store))).await?;
+    let stop = inner.core.hang_up.clone();
+    let saved = blocking(move || hot.undisturbed(|| save(&from, &store, &stop))).await?;
     let ttl = match ttl {
         Ttl::Usual => inner.upkeep.snapshot_ttl,
         Ttl::For(ttl) => Some(ttl),
@@ -227,8 +246,8 @@ fn refuse_while_cloning(inner: &Inner, id: &ProjectId) -> Result<(), Error> {
 
 async fn replace(inner: &Arc<Inner>, project: &ProjectId, snapshot: &Snapshot) -> Result<(), Error> {
     let (to, archive) = (there(inner, project)?, store(inner)?.join(format!("{}{END}", snapshot.digest)));
-    let digest = snapshot.digest.clone();
-    blocking(move || load(&archive, &digest, &to)).await.map(drop)
+    let (digest, stop) = (snapshot.digest.clone(), inner.core.hang_up.clone());
+    blocking(move || load(&archive, &digest, &to, &stop)).await.map(drop)
 }
 
 /// Removes those whose time is over; which those are.
@@ -309,12 +328,37 @@ impl<T: Write> Write for Hashed<T> {
     }
 }
 
+/// A file that is brought to the disk while it grows, so that nobody waits long for its end.
+struct SyncedFile {
+    file: File,
+    unsynced: u64,
+}
+
+/// As much as waits to be brought to the disk.
+const MOST_UNSYNCED: u64 = 64 << 20;
+
+impl Write for SyncedFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.unsynced += count as u64;
+        if self.unsynced >= MOST_UNSYNCED {
+            self.file.sync_data()?;
+            self.unsynced = 0;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
 /// Packs a project's directory into the store of archives.
-fn save(from: &Path, store: &Path) -> Result<Saved, Error> {
+fn save(from: &Path, store: &Path, stop: &CancellationToken) -> Result<Saved, Error> {
     let failed = |error: io::Error| projects::on_disk(store, &error);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(store).map_err(failed)?;
     let new = store.join(format!("{NEW}{}", fresh_digits()));
-    let saved = write_archive(from, &new).and_then(|saved| {
+    let saved = write_archive(from, &new, stop).and_then(|saved| {
         let name = store.join(format!("{}{END}", saved.digest));
         std::fs::rename(&new, name).map_err(failed)?;
         Ok(saved)
@@ -325,20 +369,20 @@ fn save(from: &Path, store: &Path) -> Result<Saved, Error> {
     saved
 }
 
-fn write_archive(from: &Path, new: &Path) -> Result<Saved, Error> {
+fn write_archive(from: &Path, new: &Path, stop: &CancellationToken) -> Result<Saved, Error> {
     let failed = |error: io::Error| projects::on_disk(new, &error);
     let file = File::options().write(true).create_new(true).mode(0o600).open(new).map_err(failed)?;
-    let mut encoder = zstd::Encoder::new(Hashed::new(file), LEVEL).map_err(failed)?;
+    let mut encoder = zstd::Encoder::new(Hashed::new(SyncedFile { file, unsynced: 0 }), LEVEL).map_err(failed)?;
     encoder.include_checksum(true).map_err(failed)?;
-    let packed = pack_dir(from, &LEFT_OUT, &mut encoder)?;
+    let packed = pack_dir(from, &LEFT_OUT, &mut encoder, stop)?;
     let hashed = encoder.finish().map_err(failed)?;
-    hashed.inner.sync_all().map_err(failed)?;
+    hashed.inner.file.sync_all().map_err(failed)?;
     let (digest, bytes) = hashed.digest();
     Ok(Saved { digest, bytes, packed })
 }
 
 /// Puts an archive in the place of a project's directory, if it is the archive that was written.
-fn load(archive: &Path, digest: &str, to: &Path) -> Result<Unpacked, Error> {
+fn load(archive: &Path, digest: &str, to: &Path, stop: &CancellationToken) -> Result<Unpacked, Error> {
     let failed = |error: io::Error| {
         if error.kind() == io::ErrorKind::NotFound {
             return Error::Gone("the archive of this snapshot is not there any more".to_owned());
@@ -347,22 +391,22 @@ fn load(archive: &Path, digest: &str, to: &Path) -> Result<Unpacked, Error> {
     };
     let mut file = File::open(archive).map_err(failed)?;
     let mut hashed = Hashed::new(io::sink());
-    io::copy(&mut file, &mut hashed).map_err(failed)?;
+    io::copy(&mut Stoppable::new(&file, stop.clone()), &mut hashed).map_err(failed)?;
     if hashed.digest().0 != digest {
         let message = "the archive of this snapshot is damaged: its checksum is another";
         return Err(Error::Io(format!("{message} (`{}`)", archive.display())));
     }
     io::Seek::rewind(&mut file).map_err(failed)?;
     let decoder = zstd::Decoder::with_buffer(BufReader::new(file)).map_err(failed)?;
-    unpack(decoder, to)
+    unpack(decoder, to, stop)
 }
 
-fn unpack(archive: impl Read + 'static, to: &Path) -> Result<Unpacked, Error> {
+fn unpack(archive: impl Read + 'static, to: &Path, stop: &CancellationToken) -> Result<Unpacked, Error> {
     let (Some(above), Some(name)) = (to.parent(), to.file_name().and_then(|name| name.to_str())) else {
         return Err(Error::Io(format!("`{}` is no place for a project", to.display())));
     };
     let mode = std::fs::symlink_metadata(to).map_err(|error| projects::on_disk(to, &error))?.mode() & 0o777;
-    let tree = Replacement::build(above, archive, Bounds::default())?;
+    let tree = Replacement::build(above, archive, stop.clone())?;
     for left_out in LEFT_OUT {
         tree.without(left_out)?;
         if left_out != "tmp" {

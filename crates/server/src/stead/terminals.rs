@@ -58,6 +58,8 @@ impl Stead {
         }
         let terminal = self.inner.core.store.terminal_named(thread, name).await?;
         let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: name.to_owned() })?;
+        // A server that was killed may have answered more than it wrote.
+        let terminal = super::known::newest_without_opening(&self.inner, terminal).await?;
         self.shown(terminal).await
     }
 

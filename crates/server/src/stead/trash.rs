@@ -292,6 +292,11 @@ fn places(inner: &Inner, id: &ProjectId) -> Option<Places> {
     Some(Places { there, trashed: trash.join(id.as_str()), purged: trash.join(format!("{id}.purge")) })
 }
 
+/// Where a project's own directory is, or may be.
+pub(super) fn directories(inner: &Inner, id: &ProjectId) -> Vec<PathBuf> {
+    places(inner, id).map(|places| vec![places.there, places.trashed]).unwrap_or_default()
+}
+
 async fn settle_dir(inner: &Inner, project: &Project) -> Result<(), Error> {
     let Some(places) = places(inner, &project.id) else { return Ok(()) };
     if project.retention.trashed_at.is_some() {

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use stead_model::effect::Effect;
 use stead_model::escalate::{Action, Escalation, Foreground, Phase};
 use stead_model::frame::Stream;
-use stead_model::proto::{CancelReason, Ending, FirstSignal, Status};
+use stead_model::proto::{CancelReason, FirstSignal};
 use stead_model::record::{Cancelling as CancelRecord, Record};
+use stead_model::recovery::ending_unstarted;
 use stead_term::proc::{self, Stat};
 use stead_term::pty;
 
@@ -35,7 +36,7 @@ impl Shell {
     pub(crate) fn cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason) {
         if let Some(place) = self.queue.iter().position(|queued| *queued == number) {
             self.queue.remove(place);
-            self.end_without_running(host, number, Ending::new(Status::Cancelled, Some(-1)));
+            self.end_without_running(host, number, ending_unstarted(reason));
             return;
         }
         let grace = self.grace(number);
@@ -53,14 +54,22 @@ impl Shell {
         if running.report.is_some() {
             return;
         }
-        let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime() });
+        let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime(), signalled: None });
         if let Err(error) = self.journal.append(&[&record], Need::Last) {
             note!("steward: shell {}: {error}", self.open.shell);
         }
-        self.begin_cancel(host, number, reason, Instant::now());
+        self.begin_cancel(host, number, reason, Instant::now(), false);
     }
 
-    pub(super) fn begin_cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason, began: Instant) {
+    /// `signalled`: a steward before us has begun to send signals.
+    pub(super) fn begin_cancel(
+        &mut self,
+        host: &mut Host,
+        number: u64,
+        reason: CancelReason,
+        began: Instant,
+        signalled: bool,
+    ) {
         let first = match reason {
             CancelReason::Asked(first) => phase(first),
             CancelReason::TimedOut => Phase::Interrupt,
@@ -71,7 +80,7 @@ impl Shell {
                 reason,
                 began,
                 escalation,
-                signalled: false,
+                signalled,
                 query: None,
                 answered: false,
                 replacing: false,
@@ -104,9 +113,6 @@ impl Shell {
             host.after(Duration::from_millis(1), self.key, What::Escalate(number));
             return;
         }
-        if matches!(running.stage, Stage::Unsure(_)) {
-            running.stage = Stage::Running;
-        }
         let foreground = match foreground {
             Some(group) if group != pid && proc::same_program(group, pid) => Foreground::Fork(group),
             Some(group) if group != pid => Foreground::Group(group),
@@ -121,8 +127,13 @@ impl Shell {
             // The shell is back; what is left are processes that it no longer waits for.
             return self.sweep(host);
         }
+        let first = action != Action::Nothing && !cancel.signalled;
+        let reason = cancel.reason;
         cancel.signalled |= action != Action::Nothing;
         cancel.replacing = action == Action::ReplaceShell;
+        if first {
+            self.note_signalled(number, reason, elapsed);
+        }
         self.act(host, pid, action);
         if action != Action::Nothing && action != Action::ReplaceShell {
             self.next_query += 1;
@@ -133,6 +144,16 @@ impl Shell {
             self.say(&|lines| lines.query(query));
         }
         host.after(pause, self.key, What::Escalate(number));
+    }
+
+    /// Noted before the first signal, which may throw away the report of the command: a steward after us must know that
+    /// the command did not end by itself.
+    fn note_signalled(&mut self, number: u64, reason: CancelReason, elapsed: Duration) {
+        let uptime = uptime().saturating_sub(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX));
+        let record = Record::Cancelling(CancelRecord { number, reason, uptime, signalled: Some(true) });
+        if let Err(error) = self.journal.append(&[&record], Need::Last) {
+            note!("steward: shell {}: {error}", self.open.shell);
+        }
     }
 
     fn act(&mut self, host: &Host, pid: i32, action: Action) {
@@ -262,12 +283,19 @@ impl Shell {
         }
     }
 
-    /// The shell is back at its top without having reported: something interrupted it (`kill -INT $$`).
+    /// The shell is back at its top without having reported: something interrupted it. That was a signal of ours if there
+    /// was one, else the command itself (`kill -INT $$`) or somebody else.
     pub(super) fn came_back_silently(&mut self, host: &mut Host, report: stead_model::shell::Report) {
-        if let Some(running) = &mut self.running {
-            running.report.get_or_insert(report);
+        let Some(running) = &mut self.running else { return };
+        running.report.get_or_insert(report);
+        if let Some(cancel) = running.cancel.as_mut().filter(|cancel| cancel.signalled || running.in_doubt) {
+            cancel.answered = true;
+            self.sweep(host);
+        } else {
+            // It ended before anything was done to it.
+            running.cancel = None;
+            self.catch_up(host);
         }
-        self.catch_up(host);
     }
 
     /// It can't say anything any more: end the command with what is known, and replace the shell.

@@ -3,18 +3,25 @@
 use super::{Death, Running, Shell, Stage, journal_fault};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use stead_model::effect::Effect;
-use stead_model::proto::{CancelReason, Ending, Event, Fault, FaultCode, Status, Warning};
+use stead_model::proto::{Ending, Event, Fault, FaultCode, ShellExit, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
+use stead_model::recovery::{ending_in_doubt, ending_stopped, ending_unstarted};
 use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
 
 use super::pair::{Emptied, NO_PAIR, Upto};
+
+/// Between two looks whether the keeper has told the exit status of a shell that is gone, and how many find nothing before
+/// the status counts as unseen.
+const UNREAPED: Duration = Duration::from_millis(100);
+const MOST_LOOKS: u32 = 10;
 
 /// How the shell came to be without its command.
 #[derive(Debug)]
@@ -239,7 +246,7 @@ impl Shell {
         mark: StateMark,
     ) -> Result<(), JournalError> {
         self.note_held(host, number)?;
-        let ending = self.ending_as_written(ending);
+        let ending = self.ending_as_written(ending.or_lost());
         let Some(entry) = self.commands.get_mut(&number) else { return Ok(()) };
         let seq = entry.last_seq + 1;
         let (drained, version) = (!ending.streams_open, mark.version);
@@ -264,10 +271,18 @@ impl Shell {
     /// A command that never came to run.
     pub(super) fn end_without_running(&mut self, host: &mut Host, number: u64, ending: Ending) {
         let mark = self.mark.clone();
-        if let Err(error) = self.note_end(host, number, ending, mark) {
-            // Without a record it would wait for ever: it stays queued, and is tried again.
+        if let Err(error) = self.note_end(host, number, ending.clone(), mark) {
+            // Not back into the queue, from which it would be started: only the record is tried again.
             note!("steward: shell {}: {error}", self.open.shell);
-            self.queue.push_front(number);
+            self.unended.push((number, ending));
+            self.finish_later(host);
+        }
+    }
+
+    /// Notes the ends of commands that never ran, if the disk has room again.
+    pub(super) fn end_unended(&mut self, host: &mut Host) {
+        for (number, ending) in std::mem::take(&mut self.unended) {
+            self.end_without_running(host, number, ending);
         }
     }
 
@@ -287,9 +302,9 @@ impl Shell {
             if let Some(process) = &live.process {
                 let _ = host.poller.remove(process);
             }
-            host.after(Duration::from_millis(200), self.key, What::Unreaped(self.incarnation));
+            host.after(UNREAPED, self.key, What::Unreaped(self.incarnation));
         }
-        if let Some(status) = host.link.take_status(pid) {
+        if let Some(status) = host.link.take_status(pid, live.start_time) {
             live.death = Some(Death::Reaped(ExitStatus::from_raw(status)));
         }
         match live.death {
@@ -302,10 +317,19 @@ impl Shell {
     /// Whoever reaped it, it wasn't our keeper: its status is not known, and isn't made up.
     pub(crate) fn unreaped(&mut self, host: &mut Host, incarnation: u64) {
         host.link.poll();
-        if let Some(live) = self.live.as_mut().filter(|live| live.gone && self.incarnation == incarnation) {
-            live.death.get_or_insert(Death::Unseen);
-            self.process_gone(host);
+        let Some(live) = self.live.as_mut().filter(|live| live.gone && self.incarnation == incarnation) else { return };
+        if live.death.is_none() {
+            // As long as it is a child of the keeper nobody has seen its status yet; and the keeper may be slow to tell.
+            let keeper = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
+            let is_kept = proc::stat(live.pid).is_some_and(|stat| stat.state == b'Z' && Some(stat.parent) == keeper);
+            live.looks += u32::from(!is_kept);
+            if live.looks >= MOST_LOOKS {
+                live.death = Some(Death::Unseen);
+            } else {
+                host.after(UNREAPED, self.key, What::Unreaped(incarnation));
+            }
         }
+        self.process_gone(host);
     }
 
     fn bury(&mut self, host: &mut Host, status: Option<ExitStatus>) {
@@ -317,8 +341,6 @@ impl Shell {
         }
         if self.was_never_read() {
             self.start_again(host);
-        } else if self.running.as_ref().is_some_and(|running| matches!(running.stage, Stage::Unsure(_))) {
-            self.unsure_and_dead(host);
         } else if self.running.is_some() {
             if let Some(running) =
                 self.running.as_mut().filter(|running| running.report.is_some() && running.cancel.is_none())
@@ -366,7 +388,11 @@ impl Shell {
         }
         self.close_input(host, &mut running);
         self.release_pair(host, running.pair);
-        self.queue.push_front(running.number);
+        match running.cancel {
+            // What was told to end is not started.
+            Some(cancel) => self.end_without_running(host, running.number, ending_unstarted(cancel.reason)),
+            None => self.queue.push_front(running.number),
+        }
     }
 
     /// Work that no answer waits for.
@@ -391,10 +417,16 @@ impl Shell {
             return;
         }
         let Some(live) = &self.live else { return };
-        self.bystanders = proc::children(live.pid).into_iter().collect();
-        let groups = self.bystanders.iter().filter_map(|pid| proc::stat(*pid)).map(|stat| stat.group);
+        let mut bystanders: BTreeSet<_> = proc::children(live.pid).into_iter().collect();
+        let groups = bystanders.iter().filter_map(|pid| proc::stat(*pid)).map(|stat| stat.group);
         let groups: Vec<_> = groups.filter(|group| *group != live.pid).collect();
-        self.bystanders.extend(groups);
+        bystanders.extend(groups);
+        if bystanders != self.bystanders {
+            if let Err(error) = live.trigger.keep_bystanders(&bystanders) {
+                note!("steward: shell {}: {error}", self.open.shell);
+            }
+            self.bystanders = bystanders;
+        }
     }
 }
 
@@ -409,29 +441,25 @@ fn ending(running: &Running, left: &Left) -> Ending {
         let fault = Fault::new(FaultCode::NoDirectory, "the directory for the command can't be entered");
         return Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
     }
-    let mut ending = match running.cancel.as_ref().filter(|cancel| cancel.signalled).map(|cancel| cancel.reason) {
-        Some(CancelReason::Asked(_)) => Ending::new(Status::Cancelled, Some(130)),
-        Some(CancelReason::TimedOut) => Ending::new(Status::TimedOut, Some(-1)),
-        None => Ending::new(Status::Exited, None),
-    };
-    let replacing = running.cancel.as_ref().is_some_and(|cancel| cancel.replacing);
-    match left {
-        Left::Shell(report) => {
-            if ending.status == Status::Exited {
-                ending.exit_code = Some(i32::from(report.status));
-            }
-        }
-        Left::Died { status, exiting } => {
-            ending.shell_exited = !replacing;
-            ending.shell_replaced = replacing;
-            if ending.status == Status::Exited {
-                let code =
-                    status.and_then(|status| status.code().or_else(|| status.signal().map(|signal| 128 + signal)));
-                ending.exit_code = code.or_else(|| exiting.as_ref().map(|report| i32::from(report.status)));
-                ending.signal = status.and_then(|status| status.signal());
-            }
-        }
-        Left::Mute => ending.shell_replaced = true,
+    // A shell that left by its own EXIT trap has had the command: nothing else makes it do that.
+    if running.in_doubt && !matches!(left, Left::Died { exiting: Some(_), .. }) {
+        return ending_in_doubt(running.cancel.as_ref().map(|cancel| cancel.reason));
     }
-    ending
+    let stopped = running.cancel.as_ref().filter(|cancel| cancel.signalled).map(|cancel| cancel.reason);
+    let replacing = running.cancel.as_ref().is_some_and(|cancel| cancel.replacing);
+    let (exit, shell_exited, shell_replaced) = match left {
+        Left::Shell(report) => (ShellExit::Code(i32::from(report.status)), false, false),
+        Left::Died { status, exiting } => (shell_exit(*status, exiting.as_ref()), !replacing, replacing),
+        Left::Mute => (ShellExit::Unseen, false, true),
+    };
+    let ending = stopped.map_or_else(|| Ending::with_shell(exit), ending_stopped);
+    Ending { shell_exited, shell_replaced, ..ending }
+}
+
+/// What the keeper saw of a shell's end; if it saw nothing, what the shell said last, in its EXIT trap.
+fn shell_exit(status: Option<ExitStatus>, exiting: Option<&Report>) -> ShellExit {
+    let code = status.and_then(|status| status.code()).map(ShellExit::Code);
+    let signal = status.and_then(|status| status.signal()).map(ShellExit::Signal);
+    let said = exiting.map(|report| ShellExit::Code(i32::from(report.status)));
+    code.or(signal).or(said).unwrap_or(ShellExit::Unseen)
 }

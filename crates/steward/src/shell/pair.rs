@@ -336,6 +336,7 @@ impl Shell {
         }
         self.retry_terminal(host);
         self.prompt_said(host);
+        self.end_unended(host);
         self.finish_if_over(host);
         self.conclude_env(host);
         self.start_next(host);

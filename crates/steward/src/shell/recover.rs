@@ -2,15 +2,16 @@
 //! in the keeper.
 //!
 //! ```text
-//! descriptors came back ── process alive ──► adopt it; ask it whether it ever got what was noted as started
+//! descriptors came back ── process alive ──► adopt it, with the command that it was given; one that was noted as started
+//!                       │                    and never given to it waits for its turn, or ends if it was told to
 //!                       ├─ not ready yet ──► nothing was given to it, perhaps not even its state: another instead
 //!                       └─ process gone ──► its command ended with it
 //! none, keeper alive ─────────────────────► it was being let go of, or started: what waits gets a new shell
 //! none, keeper dead too ──────────────────► what ran is lost, what waited failed; a new shell at the next command
 //! ```
 
-use super::finish::Left;
 use super::note::PIECE;
+use super::trigger::{self, TriggerFile};
 use super::{Entry, Running, Shell, Stage, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
@@ -22,8 +23,9 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
-use stead_model::proto::{Ending, Fault, FaultCode, OpenShell, Status};
+use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, OpenShell, Status};
 use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark};
+use stead_model::recovery::{Handover, NextStep, OpenCommand, ending_unstarted};
 use stead_model::shell::{Dialect, Overlay, Token};
 use stead_term::fifo::{self, Moved};
 use stead_term::proc;
@@ -40,6 +42,8 @@ struct Past {
     commands: BTreeMap<u64, Entry>,
     started: BTreeMap<u64, Started>,
     cancelling: BTreeMap<u64, Cancelling>,
+    /// Commands that were noted as started, never given to a shell, and are to end.
+    unstarted: Vec<(u64, Ending)>,
     next_number: u64,
     env: super::env::Past,
     masked: BTreeSet<u64>,
@@ -50,6 +54,11 @@ struct Past {
 }
 
 impl Past {
+    /// Why a command is to end, if it was told to.
+    fn reason(&self, number: u64) -> Option<CancelReason> {
+        self.cancelling.get(&number).map(|cancelling| cancelling.reason)
+    }
+
     fn see(&mut self, record: Record, at: LogPos) {
         match record {
             Record::Head(head) => {
@@ -158,16 +167,18 @@ impl Shell {
         shell.note_unnoted(host)?;
         shell.queue =
             shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
-        let running = shell.queue.front().copied().filter(|number| past.started.contains_key(number));
-        if running.is_some() {
-            shell.queue.pop_front();
-        }
         shell.next_pair = shell.pairs_ever(&past.started) + 1;
         let mut ours = shell.take_parked(store);
         shell.recover_env(host, std::mem::take(&mut past.env), ours.remove("sec"))?;
         for number in &past.masked {
             shell.unmask(*number, ours.remove(&format!("text:{number}")));
         }
+        let open = shell.queue.front().copied().filter(|number| past.started.contains_key(number));
+        let running = open.filter(|number| !shell.was_not_given(host, *number, &mut past, &mut ours));
+        if running.is_some() {
+            shell.queue.pop_front();
+        }
+        shell.end_cancelled(host, &past);
         let names = ["tb", "ppty", "pctl", "plin"];
         let mut of_terminal: Store =
             names.iter().filter_map(|name| Some(((*name).to_owned(), ours.remove(*name)?))).collect();
@@ -188,6 +199,51 @@ impl Shell {
         shell.adopt_terminal(host, &mut of_terminal);
         shell.sweep_run_directory();
         Ok(Some(shell))
+    }
+
+    /// Whether a command that was noted as started certainly never reached the shell. It stays in the queue then, as if
+    /// it had not been started; what was made for it is removed.
+    fn was_not_given(&mut self, host: &Host, number: u64, past: &mut Past, parked: &mut Store) -> bool {
+        let seen = self.commands.get(&number).is_some_and(Entry::has_written);
+        let handover = trigger::handover(parked.get(trigger::PARKED));
+        let open =
+            OpenCommand { handover, seen, cancelled: past.reason(number), overdue: self.is_overdue(number, past) };
+        match open.next_step() {
+            NextStep::Adopt | NextStep::AdoptInDoubt => return false,
+            NextStep::Start => {}
+            NextStep::End(ending) => past.unstarted.push((number, ending)),
+        }
+        past.started.remove(&number);
+        for end in ["i", "q"] {
+            if parked.remove(&format!("{end}:{number}")).is_some() {
+                host.link.unpark(&self.parked(&format!("{end}:{number}")));
+            }
+        }
+        super::spawn::remove(&self.place(&format!("i.{number}")));
+        true
+    }
+
+    /// Ends the commands that were told to and that no shell has had.
+    fn end_cancelled(&mut self, host: &mut Host, past: &Past) {
+        let told = |number: &u64| past.reason(*number).map(|reason| (*number, ending_unstarted(reason)));
+        let waiting: Vec<_> = self.queue.iter().filter_map(told).collect();
+        for (number, ending) in past.unstarted.iter().cloned().chain(waiting) {
+            if let Some(place) = self.queue.iter().position(|queued| *queued == number) {
+                self.queue.remove(place);
+                self.end_without_running(host, number, ending);
+            }
+        }
+    }
+
+    /// How much is left of a command's time, counted from its start; `None` if it has no limit.
+    fn time_left(&self, number: u64, past: &Past) -> Option<Duration> {
+        let exec = self.commands.get(&number)?.exec.as_deref()?;
+        let ran = Duration::from_micros(uptime().saturating_sub(past.started.get(&number)?.uptime));
+        Some(Duration::from_millis(exec.timeout_ms?).saturating_sub(ran))
+    }
+
+    fn is_overdue(&self, number: u64, past: &Past) -> bool {
+        self.time_left(number, past) == Some(Duration::ZERO)
     }
 
     fn load_state(&mut self) {
@@ -266,10 +322,19 @@ impl Shell {
         parked: &mut Store,
     ) -> Result<(), JournalError> {
         let failed = |source| JournalError::Io { path: self.run.clone(), source };
+        let handover = trigger::handover(parked.get(trigger::PARKED));
+        let trigger = if let Some(trigger) = parked.remove(trigger::PARKED) {
+            trigger
+        } else {
+            let trigger = TriggerFile::create().map_err(failed)?;
+            host.link.park(&self.parked(trigger::PARKED), &trigger).map_err(failed)?;
+            trigger
+        };
         let same = still_there(host, spawned).is_some();
         let pid = if same { spawned.pid } else { 0 };
-        let mut live = self.live_on(host, pid, self.lines(), ctl, rep, pty).map_err(failed)?;
-        live.pid = spawned.pid;
+        let mut live = self.live_on(host, pid, self.lines(), [ctl, rep, pty, trigger]).map_err(failed)?;
+        (live.pid, live.start_time) = (spawned.pid, spawned.start_time);
+        self.bystanders = live.trigger.bystanders();
         let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
         live.reply_length = replies.len() as u64;
         // An empty log may have been emptied between two commands.
@@ -280,7 +345,7 @@ impl Shell {
         }
         self.read_baseline_again();
         if let Some(number) = running {
-            self.adopt_command(host, number, past, parked);
+            self.adopt_command(host, number, handover, past, parked);
         }
         self.hear_again(host, &replies, past);
         let ready = self.live.as_ref().is_some_and(|live| live.ready);
@@ -304,7 +369,7 @@ impl Shell {
         self.baseline = stead_model::state::Capture::parse(self.dialect, &dump, ours.as_bytes()).ok();
     }
 
-    fn adopt_command(&mut self, host: &mut Host, number: u64, past: &Past, parked: &mut Store) {
+    fn adopt_command(&mut self, host: &mut Host, number: u64, handover: Handover, past: &Past, parked: &mut Store) {
         let Some(started) = past.started.get(&number) else { return };
         let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
         let overlay = Overlay { cwd: exec.cwd.clone(), env: exec.env.clone() };
@@ -316,32 +381,33 @@ impl Shell {
         self.next_query += 1;
         let query = self.next_query;
         let written = self.commands.get(&number).is_some_and(Entry::has_written);
-        let stage = if written || self.is_held(host, started.pair) { Stage::Running } else { Stage::Unsure(query) };
+        let in_doubt = handover == Handover::Unknown && !written && !self.is_held(host, started.pair);
         self.running = Some(Running {
             number,
             pair: started.pair,
             overlay,
             effect,
             input,
-            stage,
+            stage: Stage::Running,
             report: None,
             cancel: None,
+            in_doubt,
             no_directory: false,
-            watch: watch::Watch::default(),
+            // If it is answered without a report, the shell is back at its top without one.
+            watch: watch::Watch::asked(query),
             said_at: None,
             stalled: false,
             settled: None,
         });
         self.say(&|lines| lines.query(query));
         host.after(watch::FIRST, self.key, What::Watch(number));
-        if let Some(timeout) = exec.timeout_ms {
-            let ran = Duration::from_micros(uptime().saturating_sub(started.uptime));
-            host.after(Duration::from_millis(timeout).saturating_sub(ran), self.key, What::Deadline(number));
+        if let Some(left) = self.time_left(number, past) {
+            host.after(left, self.key, What::Deadline(number));
         }
         if let Some(cancelling) = past.cancelling.get(&number) {
             let ago = Duration::from_micros(uptime().saturating_sub(cancelling.uptime));
             let began = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
-            self.begin_cancel(host, number, cancelling.reason, began);
+            self.begin_cancel(host, number, cancelling.reason, began, cancelling.signalled == Some(true));
         }
     }
 
@@ -367,55 +433,6 @@ impl Shell {
             }
         }
         self.replies_ready(host);
-    }
-
-    /// The shell has answered and never got the command: give it to it now, for the first time.
-    pub(super) fn start_after_all(&mut self, host: &mut Host) {
-        let Some(number) = self.running.as_ref().map(|running| running.number) else { return };
-        let Some(exec) = self.commands.get(&number).and_then(|entry| entry.exec.clone()) else { return };
-        let Some((overlay, effect)) = self.running.as_ref().map(|running| (running.overlay.clone(), running.effect))
-        else {
-            return;
-        };
-        if let Some(mut running) = self.running.take() {
-            self.close_input(host, &mut running);
-            self.running = Some(running);
-        }
-        match self.prepare(host, number, &exec, &overlay, effect) {
-            Ok(input) => {
-                if let Some(running) = &mut self.running {
-                    running.input = input;
-                }
-                self.pull_trigger(host);
-            }
-            Err(error) => {
-                let pair = self.running.take().map(|running| running.pair);
-                let fault = super::io_fault("can't prepare the command", &error);
-                self.end_without_running(
-                    host,
-                    number,
-                    Ending { error: Some(fault), ..Ending::new(Status::Failed, None) },
-                );
-                if let Some(pair) = pair {
-                    self.release_pair(host, pair);
-                }
-                self.start_next(host);
-            }
-        }
-    }
-
-    /// The shell died before it could tell whether it had got the command.
-    pub(super) fn unsure_and_dead(&mut self, host: &mut Host) {
-        let Some(running) = self.running.take() else { return };
-        let exiting = self.live.as_ref().and_then(|live| live.exiting.clone());
-        if exiting.is_some() {
-            // It left by its own EXIT trap, which only a command makes it do.
-            self.running = Some(Running { stage: Stage::Running, ..running });
-            self.finish_as(host, &Left::Died { status: None, exiting });
-            return;
-        }
-        self.end_without_running(host, running.number, Ending::new(Status::Lost, None));
-        self.release_pair(host, running.pair);
     }
 
     /// Keeper and steward both died: the shells have lost their terminal and their control FIFO, and ended.

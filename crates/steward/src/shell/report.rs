@@ -100,6 +100,7 @@ impl Shell {
             live.exiting = None;
         }
         running.report = Some(report);
+        running.in_doubt = false;
         if let Some(cancel) = &mut running.cancel {
             if cancel.signalled {
                 cancel.answered = true;
@@ -124,13 +125,8 @@ impl Shell {
                 running.report = Some(Report { status, ..report });
                 self.finish(host);
             }
-            // It got no further than our note that it would start: now it does.
-            Stage::Unsure(expected) if expected == query => {
-                running.stage = Stage::Running;
-                self.start_after_all(host);
-            }
             Stage::Over => {}
-            Stage::Running | Stage::Unsure(_) | Stage::Capturing | Stage::CatchingUp(_) => {
+            Stage::Running | Stage::Capturing | Stage::CatchingUp(_) => {
                 if let Some(cancel) = running.cancel.as_mut().filter(|cancel| cancel.query == Some(query)) {
                     cancel.answered = true;
                     running.report.get_or_insert(report);

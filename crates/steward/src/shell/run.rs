@@ -104,7 +104,8 @@ impl Shell {
         } else {
             self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
         };
-        let prepared = self.prepare(host, number, &exec, &overlay, effect);
+        let trigger = self.trigger(number, pair, &exec, &overlay, effect);
+        let prepared = self.prepare(host, &trigger, &exec, &overlay);
         let input = match prepared {
             Ok(input) => input,
             Err(error) => {
@@ -132,13 +133,15 @@ impl Shell {
             report: None,
             stage: Stage::Running,
             cancel: None,
+            in_doubt: false,
             no_directory: false,
             watch: watch::Watch::default(),
             said_at: self.live.as_ref().map(|live| live.said),
             stalled: false,
             settled: None,
         });
-        self.pull_trigger(host);
+        self.send_trigger();
+        host.after(watch::FIRST, self.key, What::Watch(number));
         host.after(ANNOUNCE, self.key, What::Announce(number));
         if let Some(timeout) = exec.timeout_ms {
             host.after(Duration::from_millis(timeout), self.key, What::Deadline(number));
@@ -152,14 +155,13 @@ impl Shell {
         if self.loaded || !overlay.is_empty() { Effect::Unknown } else { effect_of(&exec.text, &self.context) }
     }
 
-    /// Everything the trigger names, made before it is sent.
-    pub(super) fn prepare(
+    /// The trigger itself and everything it names, made before it is sent.
+    fn prepare(
         &mut self,
         host: &mut Host,
-        number: u64,
+        trigger: &Trigger,
         exec: &Exec,
         overlay: &Overlay,
-        effect: Effect,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
             let path = self.run.join(format!("s.{}", self.mark.last_status));
@@ -170,7 +172,7 @@ impl Shell {
         }
         if !overlay.is_empty() {
             let lines = self.lines();
-            super::spawn::write_private(&self.place("w"), &lines.overlay_script(number, overlay))?;
+            super::spawn::write_private(&self.place("w"), &lines.overlay_script(trigger.number, overlay))?;
             super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
         }
         if let Some(live) = &mut self.live {
@@ -180,35 +182,32 @@ impl Shell {
                 live.text.set_len(length)?;
             }
             live.text_length = length;
-            if effect == Effect::Unknown {
+            if trigger.capture {
                 // What is in it afterwards is this command's, also for a steward that takes over in between.
                 live.dump.write_all_at(&[UNUSED], 0)?;
             }
         }
-        self.make_input(host, number, &exec.stdin)
+        if let Some(line) = self.live.as_ref().map(|live| live.lines.trigger(trigger)) {
+            self.prepare_trigger(&line)?;
+        }
+        self.make_input(host, trigger.number, &exec.stdin)
     }
 
-    /// The one place where a command is given to the shell.
-    pub(super) fn pull_trigger(&mut self, host: &mut Host) {
-        let Some(running) = &self.running else { return };
-        let Some(exec) = self.commands.get(&running.number).and_then(|entry| entry.exec.as_deref()) else { return };
-        let trigger = Trigger {
-            number: running.number,
-            pair: running.pair,
+    fn trigger(&self, number: u64, pair: u64, exec: &Exec, overlay: &Overlay, effect: Effect) -> Trigger {
+        Trigger {
+            number,
+            pair,
             input: match exec.stdin {
                 Stdin::Empty => Input::Empty,
                 Stdin::Bytes(_) | Stdin::Open => Input::Given,
                 Stdin::Terminal => Input::Terminal,
             },
             last_status: self.mark.last_status,
-            overlay: !running.overlay.is_empty(),
-            capture: running.effect == Effect::Unknown,
+            overlay: !overlay.is_empty(),
+            capture: effect == Effect::Unknown,
             eval: self.dialect == Dialect::Bash
                 && ["DEBUG", "RETURN"].iter().any(|trap| self.state.traps.contains_key(*trap)),
-        };
-        let number = running.number;
-        self.say(&|lines| lines.trigger(&trigger));
-        host.after(watch::FIRST, self.key, What::Watch(number));
+        }
     }
 
     /// Writes into the control FIFO. It takes 64 KiB and we never have more than a few lines in it; if it is full

@@ -1,8 +1,9 @@
 //! Starting a shell and bringing its state back.
 
+use super::trigger::{self, TriggerFile};
 use super::{Live, Shell, io_fault};
 use crate::host::{Host, Source, What};
-use crate::journal::Need;
+use crate::journal::{JournalError, Need};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -24,6 +25,11 @@ impl Shell {
     /// Starts a new process for this shell, on fresh FIFOs: one that a killed steward left half-started has the old
     /// ones, hears end-of-file on them, and ends.
     pub(super) fn spawn(&mut self, host: &mut Host) -> Result<(), Fault> {
+        self.end_unended(host);
+        if !self.unended.is_empty() {
+            // The record of a new process says that what is still open was never read.
+            return Err(super::journal_fault(&JournalError::NoSpace));
+        }
         self.incarnation += 1;
         let record = Record::Spawning(self.incarnation);
         self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
@@ -53,12 +59,14 @@ impl Shell {
         let control = fifo::open_both(&control_path)?;
         let replies = fifo::open_both(&reply_path)?;
         let stdin = fifo::open_input(&control_path)?;
+        let trigger = TriggerFile::create()?;
         let pty = pty::open(self.tty.size.columns, self.tty.size.rows).map_err(|error| {
             let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
             io::Error::new(error.kind(), message)
         })?;
         host.link.park(&self.parked("ctl"), &control)?;
         host.link.park(&self.parked("rep"), &replies)?;
+        host.link.park(&self.parked(trigger::PARKED), &trigger)?;
         host.link.park(&self.parked("pty"), &pty.controller)?;
         let mut arguments = vec![self.program.file_name().and_then(|name| name.to_str()).unwrap_or("sh")];
         arguments.extend(self.applet);
@@ -81,7 +89,8 @@ impl Shell {
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
         let record = self.spawned_record(host, pid, start_time);
         self.journal.append(&[&record], Need::Last).map_err(io::Error::other)?;
-        let mut live = self.live_on(host, pid, lines, control, replies, pty.controller)?;
+        let mut live = self.live_on(host, pid, lines, [control, replies, pty.controller, trigger])?;
+        live.start_time = start_time;
         let first = live.lines.start();
         live.control.write_all(first.as_bytes())?;
         live.said = first.len() as u64;
@@ -94,9 +103,7 @@ impl Shell {
         host: &mut Host,
         pid: i32,
         lines: Lines,
-        control: OwnedFd,
-        replies: OwnedFd,
-        terminal: OwnedFd,
+        [control, replies, terminal, trigger]: [OwnedFd; 4],
     ) -> io::Result<Live> {
         let reply_log = open_kept(&self.run.join(format!("replies.{}", self.incarnation)))?;
         let text = open_kept(&self.place("c"))?;
@@ -108,11 +115,13 @@ impl Shell {
         }
         Ok(Live {
             pid,
+            start_time: 0,
             process,
             lines,
             replies,
             terminal,
             control: File::from(control),
+            trigger: TriggerFile::new(trigger),
             said: 0,
             reply_length: reply_log.metadata()?.len(),
             reply_log,
@@ -124,6 +133,7 @@ impl Shell {
             exiting: None,
             gone: false,
             death: None,
+            looks: 0,
             condemned: false,
         })
     }
@@ -173,7 +183,7 @@ impl Shell {
         if let Some(process) = live.process.as_ref().filter(|_| !live.gone) {
             let _ = host.poller.remove(process);
         }
-        for what in ["ctl", "rep", "pty"] {
+        for what in ["ctl", "rep", "pty", trigger::PARKED] {
             host.link.unpark(&self.parked(what));
         }
         for name in ["ctl", "rep", "replies"] {

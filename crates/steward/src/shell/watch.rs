@@ -31,11 +31,18 @@ pub(super) struct Watch {
     wait: Duration,
 }
 
+impl Watch {
+    /// The question has been put already.
+    pub(super) fn asked(query: u64) -> Self {
+        Self { query: Some(query), ..Self::default() }
+    }
+}
+
 impl Shell {
     pub(crate) fn watch(&mut self, host: &mut Host, number: u64) {
         let Some(running) = self.running.as_ref().filter(|running| running.number == number) else { return };
-        // A cancellation watches for itself, and a recovered command has a query of its own.
-        if running.cancel.is_some() || matches!(running.stage, Stage::Unsure(_) | Stage::CatchingUp(_) | Stage::Over) {
+        // A cancellation watches for itself.
+        if running.cancel.is_some() || matches!(running.stage, Stage::CatchingUp(_) | Stage::Over) {
             host.after(LONGEST, self.key, What::Watch(number));
             return;
         }
@@ -67,7 +74,12 @@ impl Shell {
         }
         watch.silent += 1;
         if watch.silent >= ENOUGH {
-            return self.fell_silent(host);
+            // It may have spoken just now.
+            self.replies_ready(host);
+            if self.running.as_ref().is_some_and(|running| running.number == number) {
+                self.fell_silent(host);
+            }
+            return;
         }
         if watch.silent == 2 {
             self.next_query += 1;

@@ -343,6 +343,33 @@ impl Gate {
     }
 }
 
+/// A file in which each command of a test notes that it runs.
+pub(crate) struct Runs(PathBuf);
+
+impl Runs {
+    pub(crate) fn new(rig: &Rig) -> Self {
+        Self(rig.scratch().join("runs"))
+    }
+
+    /// The command, with the note as the first that it does.
+    pub(crate) fn counted(&self, text: &str) -> String {
+        format!("echo run >>'{}'; {text}", self.0.display())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        std::fs::read_to_string(&self.0).unwrap_or_default().lines().count()
+    }
+
+    /// Checks the count and begins anew; returns whether it ran.
+    #[track_caller]
+    pub(crate) fn at_most_once(&self, what: &str) -> bool {
+        let count = self.count();
+        assert!(count <= 1, "{what}: ran {count} times");
+        let _ = std::fs::remove_file(&self.0);
+        count == 1
+    }
+}
+
 /// Waits until `check` has an answer.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {

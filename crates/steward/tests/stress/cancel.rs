@@ -1,6 +1,6 @@
 //! Cancellations and time-outs, at every instant: the shell lives on, nothing is lost, no process stays behind.
 
-use crate::rig::{Rig, Rng, TestShell, code, is_alive, rounds, seeds, steward_of, wait_for};
+use crate::rig::{Rig, Rng, Runs, TestShell, code, is_alive, rounds, seeds, steward_of, wait_for};
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::proto::{Cancel, Exec, FirstSignal, Reply, Request, Status};
@@ -101,11 +101,12 @@ fn cancellations_hold_while_the_steward_is_being_killed_too() {
         let mut shell = rig.shell();
         let pid = shell.pid();
         shell.run("kept=here");
+        let runs = Runs::new(&rig);
         let keeper = rig.keeper_pid();
         let mut rng = Rng::new(seed);
         for round in 0..rounds(40) {
             let text = COMMANDS[usize::try_from(rng.below(COMMANDS.len() as u64)).unwrap()];
-            let exec = shell.exec(text);
+            let exec = shell.exec(runs.counted(text));
             rig.client().request(&Request::Exec(Box::new(exec.clone()))).unwrap();
             spin(rng.below(5000));
             let kill_first = rng.below(2) == 0;
@@ -114,20 +115,94 @@ fn cancellations_hold_while_the_steward_is_being_killed_too() {
             }
             let asked = Request::Cancel(Cancel { command: exec.command.clone(), first: FirstSignal::Interrupt });
             wait_for("the cancellation to be taken", || rig.client().request(&asked).ok());
-            spin(rng.below(3000));
+            spin(rng.below(30_000));
             if !kill_first && let Some(steward) = steward_of(keeper) {
                 crate::rig::kill(steward);
             }
             let info = Client::run(&exec, &mut || rig.try_client(), &mut |_| {}).unwrap();
             let ending = info.ending.unwrap();
             assert!(
-                matches!(ending.status, Status::Cancelled | Status::Exited),
+                matches!(ending.status, Status::Cancelled | Status::Exited) && ending.exit_code.is_some(),
                 "seed {seed} round {round}: {text}: {ending:?}"
             );
             assert!(!ending.shell_replaced, "seed {seed} round {round}: {text}: {ending:?}");
             let mut again = TestShell { client: rig.client(), id: shell.id.clone() };
             assert_eq!(again.out("echo $kept $$"), format!("here {pid}\n"), "seed {seed} round {round}: after {text}");
             assert_eq!(others(pid), [0_i32; 0], "seed {seed} round {round}: {text}");
+            runs.at_most_once(&format!("seed {seed} round {round}: {text}"));
+        }
+    }
+}
+
+/// Commands that never end by themselves, in the shell or in children, silent or not.
+const ENDLESS: [&str; 9] = [
+    "sleep 100",
+    "while :; do :; done",
+    "(sleep 100)",
+    "x=$(sleep 100)",
+    "sleep 100 | cat",
+    "read -t 100 x </dev/tty",
+    "echo out; sleep 100",
+    "echo err >&2; while :; do :; done",
+    "while :; do echo more; sleep 0.001; done",
+];
+
+/// How a command is told to end.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    Cancel,
+    TimeOut,
+}
+
+#[test]
+fn a_command_that_was_told_to_end_is_never_started_again_however_the_steward_dies() {
+    for seed in seeds() {
+        let rig = Rig::new();
+        let mut shell = rig.shell();
+        let pid = shell.pid();
+        shell.run("kept=here");
+        let runs = Runs::new(&rig);
+        let keeper = rig.keeper_pid();
+        let mut rng = Rng::new(seed);
+        for round in 0..rounds(60) {
+            let text = ENDLESS[usize::try_from(rng.below(ENDLESS.len() as u64)).unwrap()];
+            let told = if rng.below(2) == 0 { Told::Cancel } else { Told::TimeOut };
+            let mut exec = shell.exec(runs.counted(text));
+            if matches!(told, Told::TimeOut) {
+                exec.timeout_ms = Some(rng.below(20));
+            }
+            wait_for("the command to be taken", || rig.client().request(&Request::Exec(Box::new(exec.clone()))).ok());
+            // One that times out may do so before it has noted that it runs.
+            if matches!(told, Told::Cancel) && rng.below(4) > 0 {
+                wait_for("it to run", || (runs.count() > 0).then_some(()));
+            }
+            if matches!(told, Told::Cancel) {
+                let asked = Request::Cancel(Cancel { command: exec.command.clone(), first: FirstSignal::Interrupt });
+                wait_for("the cancellation to be taken", || rig.client().request(&asked).ok());
+            }
+            // Once, or twice: also while the next one finds its way.
+            for _ in 0..=rng.below(2) {
+                spin(rng.below(30_000));
+                if let Some(steward) = steward_of(keeper) {
+                    crate::rig::kill(steward);
+                }
+            }
+            let what = format!("seed {seed} round {round}: {told:?} {text}");
+            let info = Client::run(&exec, &mut || rig.try_client(), &mut |_| {}).unwrap();
+            let ending = info.ending.unwrap();
+            let ran = runs.at_most_once(&what);
+            let right = match (told, ending.status) {
+                (Told::Cancel, Status::Cancelled) => {
+                    ending.exit_code == Some(130) || !ran && ending.exit_code == Some(-1)
+                }
+                (Told::TimeOut, Status::TimedOut) => ending.exit_code == Some(-1),
+                _ => false,
+            };
+            assert!(right && !ending.shell_replaced && !ending.shell_exited, "{what}: ran {ran}: {ending:?}");
+            let mut again = TestShell { client: rig.client(), id: shell.id.clone() };
+            assert_eq!(again.out("echo $kept $$"), format!("here {pid}\n"), "{what}");
+            assert_eq!(others(pid), [0_i32; 0], "{what}");
+            assert_eq!(runs.count(), 0, "{what}: it ran after its end");
         }
     }
 }

@@ -8,8 +8,10 @@
     reason = "helpers fail the test they are called from, as tests themselves do"
 )]
 
+mod at_most_once;
 mod cancel;
 mod crash;
 mod env;
 #[path = "../it/rig.rs"]
 mod rig;
+mod starved;

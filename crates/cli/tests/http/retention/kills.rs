@@ -38,6 +38,17 @@ fn ask(rig: &Rig, method: &str, path: &str, body: &str) -> JoinHandle<()> {
     std::thread::spawn(move || drop(ureq::Agent::new_with_defaults().run(request)))
 }
 
+/// Asks for what it is answered with; nothing if the connection breaks.
+fn ask_for_status(rig: &Rig, path: &str) -> JoinHandle<Option<u16>> {
+    let request = ureq::http::Request::builder().method("POST").uri(format!("{}{path}", rig.url));
+    let request = request.header("authorization", format!("Bearer {}", rig.token));
+    let request = request.header("content-type", "application/json").body("{}".to_owned()).unwrap();
+    std::thread::spawn(move || {
+        let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+        agent.run(request).ok().map(|answer| answer.status().as_u16())
+    })
+}
+
 /// Looks, without a pause, until it is so or whoever was asked has answered.
 fn watch(asked: &JoinHandle<()>, is_so: impl Fn() -> bool) {
     while !is_so() && !asked.is_finished() {}
@@ -120,7 +131,6 @@ fn in_the_middle_of_a_snapshot() {
     take.join().unwrap();
     rig.start();
     let known = rig.get(&at).is(200)["items"].as_array().unwrap().len();
-    rig.clean();
     assert_eq!(std::fs::read_dir(&store).unwrap().count(), known, "what was half done is swept away");
     let id = rig.post(&at, &json!({})).is(201)["id"].as_str().unwrap().to_owned();
     fill(&rig, &project, "two");
@@ -149,6 +159,7 @@ fn in_the_middle_of_restoring_one_there_is_one_tree_or_the_other() {
         rig.kill();
         back.join().unwrap();
         rig.start();
+        assert!(!has(&rig.data().join("projects"), ".unpack-"), "round {round}: what was left lying is swept away");
         let tree = tree_of(&rig.place(&project));
         assert!(tree == "old" || tree == "new", "round {round}: {tree}");
         assert_eq!(std::fs::read_to_string(rig.place(&project).join(".logs/a.log")).unwrap(), "logged");
@@ -156,7 +167,71 @@ fn in_the_middle_of_restoring_one_there_is_one_tree_or_the_other() {
     }
     rig.post(&format!("{at}/{id}/restore?force=true"), &json!({})).is(200);
     assert_eq!(tree_of(&rig.place(&project)), "old");
-    assert!(!has(&rig.data().join("projects"), ".unpack-"), "what was left lying is swept away");
+    assert!(!has(&rig.data().join("projects"), ".unpack-"), "what was there before is removed");
+}
+
+#[test]
+fn in_the_middle_of_making_a_project_from_a_snapshot_there_is_all_of_it_or_nothing() {
+    let mut rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("source");
+    fill(&rig, &project, "old");
+    let taken = rig.post(&format!("/api/projects/{project}/snapshots"), &json!({})).is(201);
+    let body = json!({ "prefix": "copy", "from_snapshot": taken["id"] }).to_string();
+    for round in 0..rounds(4) {
+        let projects = rig.data().join("projects");
+        let make = ask(&rig, "POST", "/api/projects", &body);
+        match round % 3 {
+            0 => watch(&make, || has(&projects, ".making-")),
+            1 => watch(&make, || has(&projects, ".unpack-")),
+            _ => watch(&make, || has(&projects, "copy-")),
+        }
+        rig.kill();
+        make.join().unwrap();
+        rig.start();
+        assert_eq!(rig.get("/api/projects?prefix=copy&status=trashed").is(200)["items"], json!([]), "round {round}");
+        for project in rig.get("/api/projects?prefix=copy").is(200)["items"].as_array().unwrap() {
+            let id = project["id"].as_str().unwrap();
+            assert_eq!(tree_of(&rig.place(id)), "old");
+        }
+        assert!(!has(&projects, ".making-") && !has(&projects, ".unpack-"), "round {round}");
+        let known = rig.get("/api/projects?prefix=copy").is(200)["items"].as_array().unwrap().len();
+        let there = std::fs::read_dir(&projects).unwrap().flatten();
+        let there = there.filter(|entry| entry.file_name().to_string_lossy().starts_with("copy-")).count();
+        assert_eq!((there, has(&rig.data().join("trash"), "copy-")), (known, false), "round {round}");
+    }
+}
+
+#[test]
+fn a_server_that_is_told_to_end_gives_up_what_it_packs_and_unpacks() {
+    let mut rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("large");
+    fill(&rig, &project, "old");
+    // A few seconds of work, and nothing that could be packed small.
+    let noise = "head -c 40000000 /dev/urandom > noise";
+    let repo = rig.place(&project).join("repo");
+    assert!(std::process::Command::new("sh").args(["-c", noise]).current_dir(&repo).status().unwrap().success());
+    let (at, store) = (format!("/api/projects/{project}/snapshots"), rig.data().join("snapshots"));
+    let ended = |rig: &mut Rig, path: &str, begun: &dyn Fn() -> bool| {
+        let asked = ask_for_status(rig, path);
+        wait_for("the work", || (begun() || asked.is_finished()).then_some(()));
+        let end = rig.terminate();
+        (end.code(), asked.join().unwrap())
+    };
+    let taken = ended(&mut rig, &at, &|| has(&store, ".new-"));
+    assert_eq!(taken, (Some(0), Some(503)));
+    assert_eq!(std::fs::read_dir(&store).unwrap().count(), 0, "nothing is left of it");
+    rig.start();
+    assert_eq!(rig.get(&at).is(200)["items"], json!([]));
+    let id = rig.post(&at, &json!({})).is(201)["id"].as_str().unwrap().to_owned();
+    fill(&rig, &project, "new");
+    let projects = rig.data().join("projects");
+    let restored = ended(&mut rig, &format!("{at}/{id}/restore"), &|| has(&projects, ".unpack-"));
+    assert_eq!(restored, (Some(0), Some(503)));
+    rig.start();
+    assert_eq!(tree_of(&rig.place(&project)), "new", "it never began");
+    assert!(!has(&projects, ".unpack-"));
+    rig.post(&format!("{at}/{id}/restore"), &json!({})).is(200);
+    assert_eq!(tree_of(&rig.place(&project)), "old");
 }
 
 #[test]

@@ -4,6 +4,8 @@ use super::clock::Clock;
 use super::{ON_REQUEST, ids};
 use crate::rig::{Rig, keys, wait_for};
 use serde_json::json;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::Command;
 
 #[test]
 fn a_snapshot_brings_back_the_files_and_leaves_the_terminal() {
@@ -150,4 +152,89 @@ fn a_snapshot_whose_time_is_over_is_neither_listed_nor_restored_before_it_is_swe
     assert_eq!(rig.exec("t", "cat a")["stdout"], "two\n");
     assert_eq!(rig.clean()["snapshots"], json!([short]), "then its archive goes");
     rig.post(&format!("{at}/{short}/restore"), &json!({})).fails(404, "not_found");
+}
+
+#[test]
+fn whatever_a_snapshot_took_comes_back_with_its_holes_and_hard_links() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("odd");
+    let repo = rig.place(&project).join("repo");
+    // More than an archive from outside may have, nearly all of it holes.
+    let (size, places) = (17 << 30, [0, 5 << 30, (9 << 30) + 12_345, (17 << 30) - 3]);
+    let image = std::fs::File::create(repo.join("disk.img")).unwrap();
+    image.set_len(size).unwrap();
+    for place in places {
+        image.write_all_at(b"abc", place).unwrap();
+    }
+    // As many stretches as need more than one block to be told.
+    let many = std::fs::File::create(repo.join("many")).unwrap();
+    for number in 0..60u64 {
+        many.write_all_at(&number.to_be_bytes(), number * 65_536).unwrap();
+    }
+    std::fs::File::create(repo.join("hole")).unwrap().set_len(2 << 30).unwrap();
+    std::fs::write(repo.join("first"), "linked").unwrap();
+    std::fs::create_dir(repo.join("dir")).unwrap();
+    for name in ["dir/second", "third"] {
+        std::fs::hard_link(repo.join("first"), repo.join(name)).unwrap();
+    }
+    for (name, target) in [("l1", "./first"), ("l2", "dir//../first"), ("l3", "dir/"), ("l4", &"x/".repeat(2000))] {
+        std::os::unix::fs::symlink(target, repo.join(name)).unwrap();
+    }
+    // A path that is too long to be said to the kernel at once.
+    let deep = "set -e; d=$(printf 'n%.0s' $(seq 200)); for i in $(seq 30); do mkdir $d; cd $d; done; echo deep > file";
+    assert!(Command::new("bash").args(["-c", deep]).current_dir(&repo).status().unwrap().success());
+    // Everything is old, so that a time that isn't brought back shows.
+    let age = "find . -depth -execdir touch -h -d @1000000000 {} ';'";
+    assert!(Command::new("bash").args(["-c", age]).current_dir(rig.place(&project)).status().unwrap().success());
+    let at = format!("/api/projects/{project}/snapshots");
+    let taken = rig.post(&at, &json!({})).is(201);
+    assert!(taken["bytes"].as_u64().unwrap() < 1 << 20, "{taken}");
+    assert!(Command::new("bash").args(["-c", "rm -rf *"]).current_dir(&repo).status().unwrap().success());
+    rig.post(&format!("{at}/{}/restore", taken["id"].as_str().unwrap()), &json!({})).is(200);
+    let image = std::fs::File::open(repo.join("disk.img")).unwrap();
+    let meta = image.metadata().unwrap();
+    assert_eq!(meta.len(), size);
+    assert!(meta.blocks() * 512 < 1 << 20, "{} blocks", meta.blocks());
+    for place in places {
+        let mut read = [0; 3];
+        image.read_exact_at(&mut read, place).unwrap();
+        assert_eq!(&read, b"abc", "at {place}");
+    }
+    let many = std::fs::read(repo.join("many")).unwrap();
+    assert_eq!(many.len(), 59 * 65_536 + 8);
+    for number in 0..60 {
+        assert_eq!(many[number * 65_536..][..8], (number as u64).to_be_bytes());
+    }
+    let hole = std::fs::metadata(repo.join("hole")).unwrap();
+    assert_eq!((hole.len(), hole.blocks()), (2 << 30, 0));
+    let inode = |name: &str| std::fs::metadata(repo.join(name)).map(|meta| (meta.ino(), meta.nlink())).unwrap();
+    assert_eq!((inode("first"), inode("dir/second"), inode("first").1), (inode("third"), inode("third"), 3));
+    let target = |name: &str| std::fs::read_link(repo.join(name)).unwrap().into_os_string().into_string().unwrap();
+    assert_eq!(
+        (target("l1").as_str(), target("l2").as_str(), target("l3").as_str()),
+        ("./first", "dir//../first", "dir/")
+    );
+    assert_eq!(target("l4"), "x/".repeat(2000));
+    let deep = "d=$(printf 'n%.0s' $(seq 200)); for i in $(seq 30); do cd $d || exit 1; done; cat file";
+    let read = Command::new("bash").args(["-c", deep]).current_dir(&repo).output().unwrap();
+    assert_eq!(read.stdout, b"deep\n");
+    for name in ["dir", "first", "l1", "disk.img"] {
+        assert_eq!(std::fs::symlink_metadata(repo.join(name)).unwrap().mtime(), 1_000_000_000, "{name}");
+    }
+    // The same tree is the same archive, also after it was made again.
+    assert_eq!(rig.post(&at, &json!({})).is(201)["digest"], taken["digest"]);
+}
+
+#[test]
+fn what_is_too_deep_to_be_restored_is_refused_when_it_is_taken() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("deep");
+    let deep = "for i in $(seq 300); do mkdir d; cd d; done";
+    let repo = rig.place(&project).join("repo");
+    assert!(Command::new("bash").args(["-c", deep]).current_dir(&repo).status().unwrap().success());
+    let at = format!("/api/projects/{project}/snapshots");
+    let refused = rig.post(&at, &json!({})).fails(413, "too_large");
+    assert!(refused["message"].as_str().unwrap().contains("more than 256 directories deep"), "{refused}");
+    assert_eq!(rig.get(&at).is(200)["items"], json!([]));
+    assert_eq!(std::fs::read_dir(rig.data().join("snapshots")).unwrap().count(), 0);
 }

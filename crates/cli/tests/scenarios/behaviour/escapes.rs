@@ -408,7 +408,7 @@ async fn no_archive_entry_leads_out(rig: Rig, provider: &str) {
         ("a character device", vec![entry(b'3', b"device", b"", b"")]),
         ("a block device", vec![entry(b'4', b"device", b"", b"")]),
         ("a pipe", vec![entry(b'6', b"pipe", b"", b"")]),
-        ("holes", vec![entry(b'S', b"sparse", b"", b"")]),
+        ("holes without a description", vec![entry(b'S', b"sparse", b"", b"")]),
         ("a volume", vec![entry(b'V', b"volume", b"", b"")]),
         ("something unknown", vec![entry(b'Z', b"unknown", b"", b"")]),
         ("a name that is too long", vec![long(b'L', &[b'n'; 300]), file(b"innocent")]),
@@ -427,7 +427,9 @@ async fn no_archive_entry_leads_out(rig: Rig, provider: &str) {
         let short = ["a link one too high", "a link to the parent"].contains(&what);
         for into in [".", "new/dir"].into_iter().take(if short { 1 } else { 2 }) {
             let answer = unpack(files, into, &bytes).await;
-            assert_eq!(answer.err().map(|error| error.code()), Some("invalid_path"), "{what}");
+            // Entries with holes are taken; this one has a header that can't describe any, so it is no archive.
+            let code = if what == "holes without a description" { "invalid_request" } else { "invalid_path" };
+            assert_eq!(answer.err().map(|error| error.code()), Some(code), "{what}");
             assert_eq!(all(files).await, before, "{what}");
             scene.check(what);
         }

@@ -1,7 +1,7 @@
 //! Reading the headers of an archive: what an entry is, what it is called, and whether it may be in one.
 
 use super::super::failure::Failure;
-use super::super::ground::{MAX_DEPTH, MAX_PATH};
+use super::super::ground::MAX_DEPTH;
 use super::stream::{Stream, incomplete};
 use crate::error::Error;
 use std::ffi::OsString;
@@ -10,14 +10,16 @@ use std::os::unix::ffi::OsStringExt;
 use tar::{EntryType, Header, PaxExtensions};
 
 pub(super) const BLOCK: usize = 512;
-/// Longer than any path, and than any note that a tar writes.
-const MAX_NOTE: u64 = 64 * 1024;
+/// Longer than any path that is as deep as we go, and than any note that a tar writes.
+const MAX_NOTE: u64 = 128 * 1024;
 
 /// What is said of an entry in front of it, where its header has no room.
 #[derive(Default)]
 pub(super) struct Notes {
     pub(super) path: Option<Vec<u8>>,
     pub(super) target: Option<Vec<u8>>,
+    /// Where the header's own can't say it.
+    pub(super) size: Option<u64>,
 }
 
 impl Notes {
@@ -50,9 +52,14 @@ impl Notes {
                     "linkpath" if kind.is_pax_local_extensions() => {
                         self.target = Some(extension.value_bytes().to_vec());
                     }
-                    "size" => return Err(Error::TooLarge("an entry has 8 GiB or more".to_owned()).into()),
+                    "size" if kind.is_pax_local_extensions() => {
+                        let size = extension.value().ok().and_then(|text| text.parse().ok());
+                        self.size = Some(size.ok_or_else(malformed)?);
+                    }
+                    "size" => return Err(malformed()),
                     key if key.starts_with("GNU.sparse") => {
-                        let message = "an entry has holes; archives are taken without (no `--sparse`)";
+                        let message = "an entry has holes in the manner of POSIX; `tar --format=gnu --sparse` writes them so \
+                                       that they are taken, or leave `--sparse` out";
                         return Err(Error::Invalid(message.to_owned()).into());
                     }
                     _ => {}
@@ -89,8 +96,6 @@ pub(super) fn unwanted(kind: EntryType) -> Option<&'static str> {
         Some("it is a device")
     } else if kind.is_fifo() {
         Some("it is a pipe")
-    } else if kind.is_gnu_sparse() {
-        Some("it has holes; archives are taken without (no `--sparse`)")
     } else if is_file(kind) || kind.is_dir() || kind.is_symlink() || kind.is_hard_link() {
         None
     } else {
@@ -99,18 +104,18 @@ pub(super) fn unwanted(kind: EntryType) -> Option<&'static str> {
 }
 
 pub(super) fn is_file(kind: EntryType) -> bool {
-    kind.is_file() || kind.is_contiguous()
+    kind.is_file() || kind.is_contiguous() || kind.is_gnu_sparse()
 }
 
 /// An entry's path below the stage.
-pub(super) fn parts(path: &[u8]) -> Result<Vec<OsString>, &'static str> {
+pub(super) fn parts(path: &[u8], longest: usize) -> Result<Vec<OsString>, &'static str> {
     if path.starts_with(b"/") {
         return Err("it is absolute");
     }
     if path.contains(&0) {
         return Err("it has a NUL in it");
     }
-    if path.len() > MAX_PATH {
+    if path.len() > longest {
         return Err("it is longer than 4096 bytes");
     }
     let parts = path.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b"."));

@@ -8,12 +8,14 @@ use super::stage::Stage;
 use super::stream::Stream;
 use super::{Bounds, Unpacked};
 use crate::error::Error;
+use crate::stoppable::Stoppable;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use tokio_util::sync::CancellationToken;
 
 /// A tree that was built, and is nobody's yet. Dropped, it never was; after [`Self::take_place`] what is dropped is the
 /// tree that was there before.
@@ -23,12 +25,13 @@ pub(crate) struct Replacement {
 }
 
 impl Replacement {
-    /// Builds it in a directory, which is on the same file system as what it is to replace.
-    pub(crate) fn build(above: &Path, archive: impl Read + 'static, bounds: Bounds) -> Result<Self, Error> {
+    /// Builds it in a directory, which is on the same file system as what it is to replace. The archive is one of our own:
+    /// whatever was packed can be unpacked.
+    pub(crate) fn build(above: &Path, archive: impl Read + 'static, stop: CancellationToken) -> Result<Self, Error> {
         let build = || {
-            let stage = Stage::within(above)?;
-            let mut stream = Stream::Stored(Box::new(archive));
-            let unpacked = stage.fill(&mut stream, bounds, |_, _| true)?;
+            let stage = Stage::within(above, stop.clone())?;
+            let mut stream = Stream::Stored(Box::new(Stoppable::new(archive, stop)));
+            let unpacked = stage.fill(&mut stream, Bounds::NONE, |_, _| true)?;
             stream.pass_the_rest()?;
             Ok(Self { stage, unpacked })
         };

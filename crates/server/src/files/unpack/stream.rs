@@ -1,6 +1,7 @@
 //! The bytes of an archive as they come in.
 
 use super::super::failure::Failure;
+use super::super::ground::MAX_PATH;
 use crate::error::Error;
 use bytes::{Buf, Bytes};
 use std::io::{self, Read};
@@ -31,6 +32,15 @@ impl Stream {
         Ok(())
     }
 
+    /// The longest path that an entry may have: one from outside is one that can be asked for. What we packed ourselves had
+    /// it before.
+    pub(super) fn longest_path(&self) -> usize {
+        match self {
+            Self::Sent { .. } => MAX_PATH,
+            Self::Stored(_) => usize::MAX,
+        }
+    }
+
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> Result<(), Failure> {
         self.read_exact(buffer).map_err(incomplete)
     }
@@ -57,7 +67,10 @@ impl Read for Stream {
     }
 }
 
-/// Whatever a stream of ours fails with, it is that it ended.
-pub(super) fn incomplete(_: io::Error) -> Failure {
-    Error::Invalid("the archive is not complete: it ends before its end".to_owned()).into()
+/// A stream that ended too early, or a file of ours that can't be read on.
+pub(super) fn incomplete(error: io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::UnexpectedEof {
+        return Error::Invalid("the archive is not complete: it ends before its end".to_owned()).into();
+    }
+    Failure::Os(error)
 }

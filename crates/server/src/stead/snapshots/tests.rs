@@ -60,7 +60,7 @@ impl Ground {
 #[test]
 fn a_restored_tree_is_the_one_that_was_saved_and_logs_stay_as_they_are() {
     let ground = Ground::new();
-    let saved = save(&ground.project(), &ground.store()).unwrap();
+    let saved = save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap();
     assert_eq!((saved.packed.files, saved.packed.links), (4, 1));
     ground.write("repo/src/a.txt", "two");
     ground.write("repo/new", "new");
@@ -68,7 +68,7 @@ fn a_restored_tree_is_the_one_that_was_saved_and_logs_stay_as_they_are() {
     ground.write(".logs/sess-1.log", "longer log");
     std::fs::remove_file(ground.project().join("repo/run.sh")).unwrap();
     let mode = std::fs::metadata(ground.project()).unwrap().permissions();
-    load(&ground.archive(&saved), &saved.digest, &ground.project()).unwrap();
+    load(&ground.archive(&saved), &saved.digest, &ground.project(), &CancellationToken::new()).unwrap();
     assert_eq!(ground.read("repo/src/a.txt").as_deref(), Some("one"));
     assert_eq!(ground.read("repo/report..final.md").as_deref(), Some("ünicode"));
     assert_eq!((ground.read("repo/new"), ground.read("tmp/scratch")), (None, None));
@@ -86,31 +86,31 @@ fn a_restored_tree_is_the_one_that_was_saved_and_logs_stay_as_they_are() {
 #[test]
 fn the_same_files_are_stored_once() {
     let ground = Ground::new();
-    let one = save(&ground.project(), &ground.store()).unwrap();
+    let one = save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap();
     ground.write(".logs/sess-1.log", "what is left out makes no difference");
     ground.write("tmp/scratch", "nor this");
-    let two = save(&ground.project(), &ground.store()).unwrap();
+    let two = save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap();
     assert_eq!(one.digest, two.digest);
     assert_eq!(std::fs::read_dir(ground.store()).unwrap().count(), 1);
     ground.write("repo/src/a.txt", "two");
-    assert_ne!(save(&ground.project(), &ground.store()).unwrap().digest, one.digest);
+    assert_ne!(save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap().digest, one.digest);
     assert_eq!(std::fs::read_dir(ground.store()).unwrap().count(), 2);
 }
 
 #[test]
 fn an_archive_that_is_damaged_or_gone_changes_nothing() {
     let ground = Ground::new();
-    let saved = save(&ground.project(), &ground.store()).unwrap();
+    let saved = save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap();
     let archive = ground.archive(&saved);
     let bytes = std::fs::read(&archive).unwrap();
     ground.write("repo/src/a.txt", "two");
     for broken in [bytes[..bytes.len() - 1].to_vec(), Vec::new(), [&bytes[..20], b"x", &bytes[21..]].concat()] {
         std::fs::write(&archive, broken).unwrap();
-        let error = load(&archive, &saved.digest, &ground.project()).unwrap_err();
+        let error = load(&archive, &saved.digest, &ground.project(), &CancellationToken::new()).unwrap_err();
         assert_eq!(error.code(), "unavailable", "{error}");
     }
     std::fs::remove_file(&archive).unwrap();
-    assert_eq!(load(&archive, &saved.digest, &ground.project()).unwrap_err().code(), "gone");
+    assert_eq!(load(&archive, &saved.digest, &ground.project(), &CancellationToken::new()).unwrap_err().code(), "gone");
     assert_eq!(ground.read("repo/src/a.txt").as_deref(), Some("two"));
     assert_eq!(ground.around().len(), 3, "{:?}", ground.around());
 }
@@ -161,17 +161,22 @@ fn nothing_in_an_archive_leads_out_and_a_bad_one_changes_nothing() {
         hostile("repo/device", EntryType::Char, None, &[]),
     ];
     for (number, bytes) in cases.into_iter().enumerate() {
-        let error = unpack(io::Cursor::new(bytes), &ground.project()).unwrap_err();
+        let error = unpack(io::Cursor::new(bytes), &ground.project(), &CancellationToken::new()).unwrap_err();
         assert!(matches!(error.code(), "invalid_path" | "invalid_request"), "{number}: {error}");
         assert_eq!(ground.read("repo/src/a.txt").as_deref(), Some("one"), "{number}");
         assert_eq!(ground.around(), before, "{number}");
     }
     // Cut off before its end.
     let bytes = hostile("repo/fine", EntryType::Regular, None, &[]);
-    assert!(unpack(io::Cursor::new(bytes[..1536].to_vec()), &ground.project()).is_err());
+    assert!(unpack(io::Cursor::new(bytes[..1536].to_vec()), &ground.project(), &CancellationToken::new()).is_err());
     assert_eq!(ground.around(), before);
     // What would make others root makes nobody so.
-    unpack(io::Cursor::new(hostile("repo/fine", EntryType::Regular, None, &[])), &ground.project()).unwrap();
+    unpack(
+        io::Cursor::new(hostile("repo/fine", EntryType::Regular, None, &[])),
+        &ground.project(),
+        &CancellationToken::new(),
+    )
+    .unwrap();
     let fine = std::fs::metadata(ground.project().join("repo/fine")).unwrap();
     assert_eq!(fine.permissions().mode() & 0o7000, 0);
 }
@@ -197,7 +202,7 @@ fn a_file_that_is_rewritten_meanwhile_is_in_the_archive_as_it_was_at_one_moment_
             }
         });
         for _ in 0..20 {
-            match save(&ground.project(), &ground.store()) {
+            match save(&ground.project(), &ground.store(), &CancellationToken::new()) {
                 Ok(saved) => {
                     let archive = zstd::Decoder::new(File::open(ground.archive(&saved)).unwrap()).unwrap();
                     let mut archive = tar::Archive::new(archive);
@@ -222,7 +227,7 @@ fn a_file_that_is_rewritten_meanwhile_is_in_the_archive_as_it_was_at_one_moment_
         over.store(true, Ordering::Relaxed);
     });
     println!("{whole} whole, {refused} refused");
-    save(&ground.project(), &ground.store()).unwrap();
+    save(&ground.project(), &ground.store(), &CancellationToken::new()).unwrap();
     assert!(std::fs::read_dir(ground.store()).unwrap().flatten().all(|entry| entry.path().extension().is_some()));
 }
 
@@ -240,10 +245,11 @@ fn a_file_that_only_grows_is_in_the_archive_as_far_as_it_was_there() {
                 file.write_all(b"line\n").unwrap();
             }
         });
-        let saved: Result<Vec<_>, _> = (0..10).map(|_| save(&ground.project(), &ground.store())).collect();
+        let saved: Result<Vec<_>, _> =
+            (0..10).map(|_| save(&ground.project(), &ground.store(), &CancellationToken::new())).collect();
         over.store(true, Ordering::Relaxed);
         let saved = saved.unwrap();
-        load(&ground.archive(&saved[9]), &saved[9].digest, &ground.project()).unwrap();
+        load(&ground.archive(&saved[9]), &saved[9].digest, &ground.project(), &CancellationToken::new()).unwrap();
     });
     let read = ground.read("repo/log").unwrap();
     assert_eq!(read, "line\n".repeat(read.len() / 5));
@@ -287,7 +293,7 @@ fn hot_memory_that_is_used_meanwhile_is_whole_in_the_archive() {
         let taken = (0..8).map(|_| {
             let least = done.load(Ordering::Relaxed);
             most.fetch_add(2000, Ordering::Relaxed);
-            (least, hot.undisturbed(|| save(&ground.project(), &ground.store())))
+            (least, hot.undisturbed(|| save(&ground.project(), &ground.store(), &CancellationToken::new())))
         });
         let taken = taken.collect();
         over.store(true, Ordering::Relaxed);
@@ -295,7 +301,7 @@ fn hot_memory_that_is_used_meanwhile_is_whole_in_the_archive() {
     });
     for (least, saved) in saved {
         let saved = saved.unwrap();
-        load(&ground.archive(&saved), &saved.digest, &ground.project()).unwrap();
+        load(&ground.archive(&saved), &saved.digest, &ground.project(), &CancellationToken::new()).unwrap();
         let read = open();
         assert_eq!(read.warnings, [""; 0]);
         for number in least.saturating_sub(99).max(1)..=least {

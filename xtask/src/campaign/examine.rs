@@ -1,0 +1,181 @@
+//! After a round: everything that was told of every command, against what must be.
+
+use super::driver::{Fork, Hung, Observation, Work, insist, look_closely};
+use super::events;
+use super::history::History;
+use super::oracle::{self, Seen, Terminal};
+use super::wire::Wire;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How often each command ran, and in which order they began.
+fn runs(work: &Work) -> Vec<String> {
+    let text = std::fs::read_to_string(&work.runs).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Judges a thread and its forks by what was read while the round went on.
+pub(super) fn judge(work: &Work, history: &History) -> Vec<String> {
+    judge_from(work, history, &BTreeMap::new())
+}
+
+fn judge_from(work: &Work, history: &History, begin: &BTreeMap<String, Terminal>) -> Vec<String> {
+    let mut violations: Vec<String> = work.violations.clone();
+    let ran = runs(work);
+    // Also those that nobody could ask about any more, because their thread was deleted under them.
+    let observed: Vec<&str> = work.terminals.values().flatten().map(|seen| seen.planned.id.as_str()).collect();
+    for id in ran.iter().filter(|id| !observed.contains(&id.as_str())) {
+        let times = ran.iter().filter(|other| *other == id).count();
+        if times > 1 {
+            violations.push(format!("{id} ran {times} times, not at most once"));
+        }
+    }
+    for (name, observations) in &work.terminals {
+        let mut terminal = begin.get(name).cloned().unwrap_or_else(Terminal::fresh);
+        for (number, observation) in observations.iter().enumerate() {
+            for fork in work.forks.iter().filter(|fork| name == "default" && fork.after == number) {
+                violations.extend(judge_fork(fork, history, &terminal));
+            }
+            let tell =
+                |what: String| format!("{}: {what}; the record is {}", observation.planned.id, observation.record);
+            violations.extend(judge_one(work, history, observation, &ran, &mut terminal).into_iter().map(tell));
+        }
+        for fork in work.forks.iter().filter(|fork| name == "default" && fork.after == observations.len()) {
+            violations.extend(judge_fork(fork, history, &terminal));
+        }
+        violations.extend(check_order(observations, &ran));
+    }
+    violations.into_iter().map(|what| format!("thread {}: {what}", work.thread)).collect()
+}
+
+/// A fork begins as its parent was.
+fn judge_fork(fork: &Fork, history: &History, parent: &Terminal) -> Vec<String> {
+    let begin = Terminal { version: 0, ..parent.clone() };
+    let version = fork.work.terminals.get("default").and_then(|seen| seen.first()?.record["state_version"].as_u64());
+    // Where its versions begin is its own affair: they only have to grow.
+    let begin = Terminal { version: version.map_or(0, |version| version.saturating_sub(1)), ..begin };
+    judge_from(&fork.work, history, &[("default".to_owned(), begin)].into())
+}
+
+fn judge_one(
+    work: &Work,
+    history: &History,
+    observation: &Observation,
+    ran: &[String],
+    terminal: &mut Terminal,
+) -> Vec<String> {
+    let Observation { planned, text, sent, ended, record, stdout, stderr, events, answer, heard } = observation;
+    let mut circumstances = history.circumstances(&work.leases, *sent, *ended);
+    circumstances.cancel_asked = planned.cancel.is_some();
+    let runs = ran.iter().filter(|id| **id == planned.id).count();
+    let seen = Seen { record, stdout, stderr, runs };
+    let mut violations = oracle::judge(planned, circumstances, seen, terminal);
+    for (name, wanted) in [("id", &planned.id), ("thread_id", &work.thread), ("command", text)] {
+        if record[name] != **wanted {
+            violations.push(format!("{name} is {}", record[name]));
+        }
+    }
+    violations.extend(events::check(events, record, stdout, stderr, circumstances.shell_killed));
+    if let Some(answer) = answer {
+        violations.extend(events::differences("the answer", answer, "the record", record));
+        for (name, output) in [("stdout", stdout), ("stderr", stderr)] {
+            if answer[name] != String::from_utf8_lossy(output).as_ref() && record["streams_open"] != true {
+                violations.push(format!("the answer's {name} is not the output"));
+            }
+        }
+    }
+    if let Some(heard) = heard
+        && heard != events
+    {
+        violations.push(format!("{} events were heard, {} are told now", heard.len(), events.len()));
+    }
+    violations
+}
+
+/// Commands of one terminal begin in the order in which they were sent.
+fn check_order(observations: &[Observation], ran: &[String]) -> Vec<String> {
+    let sent: Vec<&str> = observations.iter().map(|observation| observation.planned.id.as_str()).collect();
+    let began: Vec<usize> = ran.iter().filter_map(|id| sent.iter().position(|sent| sent == id)).collect();
+    if began.is_sorted() { Vec::new() } else { vec![format!("sent as {sent:?}, but run in the order {began:?}")] }
+}
+
+/// Reads everything a second time: what is final stays as it is, in every field and byte.
+pub(super) fn read_again(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
+    let mut violations = Vec::new();
+    for observation in work.terminals.values().flatten().filter(|_| !work.deleted) {
+        let Observation { planned, text, sent, ended, .. } = observation;
+        let again = look_closely(wire, planned, text.clone(), *sent, *ended)?;
+        if observation.record["streams_open"] == true {
+            continue;
+        }
+        let mut found = events::differences("a second look", &again.record, "the first", &observation.record);
+        if (&again.stdout, &again.stderr) != (&observation.stdout, &observation.stderr) {
+            found.push("its output changed after its end".to_owned());
+        }
+        if again.events != observation.events {
+            found.push("its events changed after its end".to_owned());
+        }
+        violations.extend(found.into_iter().map(|what| format!("{}: {what}", planned.id)));
+    }
+    for fork in &work.forks {
+        violations.extend(read_again(wire, &fork.work)?);
+    }
+    Ok(violations)
+}
+
+/// Asks for the same ids once more: the same record, and nothing runs.
+pub(super) fn repeat(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
+    let mut violations = Vec::new();
+    if work.deleted {
+        return Ok(violations);
+    }
+    let before = runs(work);
+    for (terminal, observation) in work.terminals.iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
+    {
+        let Observation { planned, text, record, .. } = observation;
+        let mut body = json!({ "command": text, "id": planned.id, "create": false });
+        if terminal != "default" {
+            body["terminal"] = json!(terminal);
+        }
+        if let Some(timeout) = planned.timeout_ms {
+            body["timeout_ms"] = json!(timeout);
+        }
+        let answer = insist(&planned.id, || wire.post(&format!("/api/threads/{}/exec", work.thread), &body))?;
+        let mut found = events::differences("the answer to the same id again", &answer.json(), "the record", record);
+        if record["streams_open"] == true {
+            found.clear();
+        }
+        if answer.status != 200 {
+            found = vec![format!("the same id again was refused: {}", answer.text())];
+        }
+        violations.extend(found.into_iter().map(|what| format!("{}: {what}", planned.id)));
+    }
+    let after = runs(work);
+    if before != after {
+        violations.push(format!("asking for ids again ran something: {before:?}, then {after:?}"));
+    }
+    Ok(violations)
+}
+
+/// What the terminals say of themselves, against what the last command left.
+pub(super) fn check_terminals(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
+    let mut violations = Vec::new();
+    for (name, observations) in work.terminals.iter().filter(|_| !work.deleted) {
+        let path = format!("/api/threads/{}/terminal?terminal={name}", work.thread);
+        let terminal = insist("look at a terminal", || wire.get(&path))?.json();
+        let is_run = |record: &&Value| {
+            !matches!(record["status"].as_str(), Some("failed" | "lost")) && record["exit_code"] != -1
+                || record["status"] == "timed_out"
+        };
+        let last = observations.iter().map(|observation| &observation.record).rfind(is_run);
+        if let Some(last) = last
+            && (terminal["version"] != last["state_version"] || terminal["cwd"] != last["cwd"])
+        {
+            violations.push(format!(
+                "terminal {name} is at version {} in {}, the last command left version {} in {}; its record is {last}, the terminal is {terminal}",
+                terminal["version"], terminal["cwd"], last["state_version"], last["cwd"]
+            ));
+        }
+    }
+    Ok(violations)
+}
