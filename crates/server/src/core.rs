@@ -21,6 +21,9 @@ pub(crate) struct Core {
     /// Every task runs on it, so that a shutdown can wait for them.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+    /// Before that, while instances are left, paused or destroyed: from here on no lease is given an instance that runs.
+    /// Whoever finds that an instance has gone would take it for lost, and make another.
+    pub(crate) closing: CancellationToken,
     /// Before that: whoever only listens is let go, and comes back to the next server.
     pub(crate) hang_up: CancellationToken,
     pub(crate) measure: Measure,

@@ -201,6 +201,11 @@ impl Leases {
         owners.get(lease).is_none_or(|owner| owner.seen.borrow().as_ref().is_none_or(holds))
     }
 
+    /// Whether somebody has asked for something lately, and may be waiting for it.
+    pub(crate) fn has_owner(&self, lease: &LeaseId) -> bool {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).contains_key(lease)
+    }
+
     /// Waits until something has happened to a lease, or for as long as nobody would be told of it.
     pub(crate) async fn change(&self, lease: &LeaseId) {
         let seen = {
@@ -276,7 +281,11 @@ impl Own {
             };
             match ask {
                 Some(ask) => {
-                    let answer = driver.grant(&ask).await;
+                    let answer = if matches!(ask.wish, Wish::Running(_)) && self.leases.core.closing.is_cancelled() {
+                        Err(LeaseError::Stopping)
+                    } else {
+                        driver.grant(&ask).await
+                    };
                     self.publish.send_replace(driver.lease().cloned());
                     let _ = ask.reply.send(answer);
                 }

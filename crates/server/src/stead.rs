@@ -260,6 +260,7 @@ impl Stead {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             hang_up: CancellationToken::new(),
+            closing: CancellationToken::new(),
             measure: Measure::default(),
         });
         core.provider(&parts.settings.default_provider)?;

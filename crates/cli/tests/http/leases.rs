@@ -271,3 +271,30 @@ fn a_server_that_pauses_at_its_end_leaves_a_paused_session_whose_command_goes_on
     wait_for("its end", || (rig.get("/api/commands/c").is(200)["status"] == "exited").then_some(()));
     assert_eq!(rig.get("/api/commands/c/output/stdout").body, b"got it\n");
 }
+
+#[test]
+fn a_server_that_destroys_at_its_end_makes_no_instance_while_it_stops() {
+    let config = "default_provider = 'p'\n[provider.p]\nkind = 'local'\non_exit = 'destroy'\n";
+    let mut rig = Rig::with_config(config, &[]);
+    let threads = ["a", "b", "c", "d"];
+    for thread in threads {
+        let exec = json!({ "command": "sleep 1000", "background": true, "id": format!("job-{thread}") });
+        rig.post(&format!("/api/threads/{thread}/exec"), &exec).is(202);
+        rig.post(&format!("/api/threads/{thread}/exec"), &json!({ "command": "true", "background": true })).is(202);
+    }
+    rig.terminate();
+    rig.start();
+    for thread in threads {
+        let lease = rig.get(&format!("/api/threads/{thread}/lease")).is(200);
+        assert_eq!(lease["instance"], json!(null), "{lease}");
+        let events = rig.get(&format!("/api/leases/{}/events", lease["lease_id"].as_str().unwrap())).is(200);
+        let events = events["items"].as_array().unwrap();
+        let text = |event: &serde_json::Value| event.to_string();
+        let destroyed = events.iter().position(|event| text(event).contains("\"destroyed\"")).unwrap();
+        let after = |event: &serde_json::Value| text(event).contains("ensure_running");
+        assert!(!events[destroyed..].iter().any(after), "{events:?}");
+        assert_eq!(rig.get(&format!("/api/commands/job-{thread}")).is(200)["status"], "lost");
+    }
+    assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));
+    assert_eq!(rig.exec("a", "echo on")["stdout"], "on\n");
+}

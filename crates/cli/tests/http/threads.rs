@@ -145,6 +145,31 @@ fn deleting_a_thread_cancels_what_runs_in_it() {
 }
 
 #[test]
+fn a_thread_that_is_deleted_while_it_is_busy_stays_deleted() {
+    let mut rig = Rig::new();
+    for round in 0..15 {
+        let (thread, command) = (format!("busy{round}"), format!("loop{round}"));
+        let exec = json!({ "command": "echo on; while :; do :; done", "id": command });
+        let mut events = rig.events("POST", &format!("/api/threads/{thread}/exec"), &exec);
+        assert!(events.any(|event| event.event == "stdout"));
+        // One more waits behind it.
+        let behind = json!({ "command": "true", "background": true });
+        rig.post(&format!("/api/threads/{thread}/exec"), &behind).is(202);
+        rig.delete(&format!("/api/threads/{thread}")).is(204);
+        // Whoever carries the commands has heard of it by the end of the stream.
+        let last = events.last();
+        assert!(last.is_none_or(|last| last.data["status"] != "exited"));
+        assert_eq!(rig.get("/api/threads").is(200)["items"], json!([]), "round {round}");
+    }
+    // Whatever was still on its way has arrived when the server has ended.
+    rig.terminate();
+    rig.start();
+    assert_eq!(rig.get("/api/threads").is(200)["items"], json!([]));
+    assert_eq!(rig.get("/api/leases").is(200)["items"], json!([]));
+    assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));
+}
+
+#[test]
 fn a_session_opens_with_the_first_command_and_has_every_field() {
     let rig = Rig::new();
     let thread = rig.post("/api/threads", &json!({ "id": "t" })).is(201);

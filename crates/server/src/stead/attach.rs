@@ -361,11 +361,8 @@ impl Looker {
                 Gone::Refused => return None,
                 Gone::Broken => sit::down_beyond(&self.inner, &self.at, &before).await.ok()?,
                 // Taken away: by somebody who sat down anew, or because it is over.
-                Gone::Left => sit::down(&self.inner, &self.at).await.ok()?,
+                Gone::Left => sit::down_again(&self.inner, &self.at, &before).await.ok()?,
             };
-            if seat.terminal != before.terminal {
-                return None;
-            }
             let size = *self.size.lock().unwrap_or_else(PoisonError::into_inner);
             match begin(&seat, size).await {
                 Ok((sight, first)) => {

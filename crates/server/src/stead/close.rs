@@ -221,13 +221,19 @@ async fn turn(inner: &Inner, mut session: Session, input: Input) -> Result<(), E
 
 /// Leaves, pauses or destroys every instance, as its provider is configured.
 pub(super) async fn on_exit(inner: &Arc<Inner>) -> Vec<Error> {
+    inner.core.closing.cancel();
     let mut failed = Vec::new();
     let leases = match inner.core.store.leases(None, &Page::all()).await {
         Ok(leases) => leases,
         Err(error) => return vec![error.into()],
     };
-    for lease in leases.into_iter().filter(|lease| lease.instance.is_some()) {
-        let outcome = match inner.treatment(&lease.provider).on_exit {
+    for lease in leases {
+        let on_exit = inner.treatment(&lease.provider).on_exit;
+        // One that is being made has no instance in its row yet; its owner knows when it is asked.
+        if lease.instance.is_none() && (on_exit == OnExit::Leave || !inner.leases.has_owner(&lease.id)) {
+            continue;
+        }
+        let outcome = match on_exit {
             OnExit::Leave => continue,
             OnExit::Pause => pause_on_exit(inner, &lease.id).await,
             OnExit::Destroy => {

@@ -368,10 +368,6 @@ impl<'a> Travel<'a> {
     async fn find_out(&mut self, broken: RuntimeError) -> Result<Option<CommandInfo>, Error> {
         let before = Arc::clone(&self.seat);
         self.seat = sit::down_beyond(&self.sandbox.inner, &self.sandbox.at, &before).await?;
-        if self.seat.terminal != before.terminal {
-            // Its thread was deleted and made again under it: that is another terminal, and not for this command.
-            return Err(Error::NotFound { kind: "terminal", id: before.terminal.to_string() });
-        }
         match self.seat.runtime.look_up(&self.run.command).await {
             Ok(Some(info)) if info.status == Status::Lost => Ok(Some(info)),
             // It is known there, running or ended: follow it from where we were. Or it is broken again: the next round

@@ -39,7 +39,7 @@ pub(super) async fn down(inner: &Arc<Inner>, at: &Where) -> Result<Arc<Seat>, Er
                 seat.touch(&worker.core);
                 Ok(seat)
             }
-            None => open(&worker, &place, None).await,
+            None => open(&worker, &place, Opened::Never).await,
         }
     };
     inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
@@ -58,16 +58,39 @@ pub(super) async fn enter(inner: &Arc<Inner>, at: &Where) -> Result<(Arc<Seat>, 
     }
 }
 
-/// The same after an instance was seen to fail.
+/// The same after an instance was seen to fail. The thread may have been deleted meanwhile, and an instance that was
+/// destroyed with its thread looks like one that failed: no thread is made here, and no other terminal is opened.
 pub(super) async fn down_beyond(inner: &Arc<Inner>, at: &Where, failed: &Arc<Seat>) -> Result<Arc<Seat>, Error> {
-    let (worker, place, failed) = (Arc::clone(inner), at.clone(), Arc::clone(failed));
+    let (worker, place, failed) = (Arc::clone(inner), existing(at), Arc::clone(failed));
     let work = async move {
         let door = worker.door(&place.thread);
         let _inside = door.lock().await;
         match taken(&worker, &place) {
+            Some(seat) if seat.terminal != failed.terminal => Err(deleted(&failed.terminal)),
             // Somebody else has been through this.
             Some(seat) if seat.generation != failed.generation => Ok(seat),
-            _ => open(&worker, &place, Some(failed.instance.clone())).await,
+            _ => {
+                open(&worker, &place, Opened::Before { terminal: &failed.terminal, failed: Some(&failed.instance) })
+                    .await
+            }
+        }
+    };
+    inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+}
+
+/// The same for somebody whose seat was taken away: back to the same terminal, if it is still there.
+pub(super) async fn down_again(inner: &Arc<Inner>, at: &Where, left: &Arc<Seat>) -> Result<Arc<Seat>, Error> {
+    let (worker, place, left) = (Arc::clone(inner), existing(at), Arc::clone(left));
+    let work = async move {
+        let door = worker.door(&place.thread);
+        let _inside = door.lock().await;
+        match taken(&worker, &place) {
+            Some(seat) if seat.terminal != left.terminal => Err(deleted(&left.terminal)),
+            Some(seat) => {
+                seat.touch(&worker.core);
+                Ok(seat)
+            }
+            None => open(&worker, &place, Opened::Before { terminal: &left.terminal, failed: None }).await,
         }
     };
     inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
@@ -77,8 +100,28 @@ pub(super) async fn down_beyond(inner: &Arc<Inner>, at: &Where, failed: &Arc<Sea
 pub(super) async fn down_inside(inner: &Arc<Inner>, at: &Where) -> Result<Arc<Seat>, Error> {
     match taken(inner, at) {
         Some(seat) => Ok(seat),
-        None => open(inner, at, None).await,
+        None => open(inner, at, Opened::Never).await,
     }
+}
+
+/// The same place for somebody who was there before: a thread that is gone is not made again.
+fn existing(at: &Where) -> Where {
+    Where { create: false, ..at.clone() }
+}
+
+fn deleted(terminal: &TerminalId) -> Error {
+    Error::NotFound { kind: "terminal", id: terminal.to_string() }
+}
+
+/// What whoever opens a terminal knows of it from an earlier time.
+#[derive(Debug, Clone, Copy)]
+enum Opened<'a> {
+    Never,
+    /// Its thread may have been deleted and made again since: then that is another terminal, and not the one that is meant.
+    Before {
+        terminal: &'a TerminalId,
+        failed: Option<&'a InstanceId>,
+    },
 }
 
 fn taken(inner: &Inner, at: &Where) -> Option<Arc<Seat>> {
@@ -88,19 +131,24 @@ fn taken(inner: &Inner, at: &Where) -> Option<Arc<Seat>> {
 
 /// Opens a terminal. Its instance may be put to sleep or destroyed in the middle of it, by the reaper or by somebody who
 /// shares it and can't know that we are coming: then it is opened once more.
-async fn open(inner: &Arc<Inner>, at: &Where, suspect: Option<InstanceId>) -> Result<Arc<Seat>, Error> {
-    match try_open(inner, at, suspect.clone()).await {
+async fn open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<Arc<Seat>, Error> {
+    match try_open(inner, at, opened).await {
         Err(Error::Broken(error)) => {
             tracing::debug!(error, thread = %at.thread, "opening the terminal once more");
-            try_open(inner, at, suspect).await
+            try_open(inner, at, opened).await
         }
         opened => opened,
     }
 }
 
-async fn try_open(inner: &Arc<Inner>, at: &Where, suspect: Option<InstanceId>) -> Result<Arc<Seat>, Error> {
+async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<Arc<Seat>, Error> {
     let thread = thread(inner, at).await?;
     let terminal = terminal(inner, &thread, &at.terminal).await?;
+    let suspect = match opened {
+        Opened::Never => None,
+        Opened::Before { terminal: before, .. } if *before != terminal.id => return Err(deleted(before)),
+        Opened::Before { failed, .. } => failed.cloned(),
+    };
     let lease = lease(inner, &thread, &terminal).await?;
     let _admitted = super::projects::admit(inner, &thread, &lease.id).await?;
     super::reap::write_down_all(inner, |seat| seat.terminal == terminal.id).await?;
