@@ -128,6 +128,8 @@ struct Asked {
     window: u64,
     /// Whether nobody hands it anything: it is what a container runs.
     alone: bool,
+    /// The `cgroup.procs` of control groups that a keeper joins, with all that it starts.
+    cgroups: Vec<PathBuf>,
     settings: Settings,
 }
 
@@ -136,7 +138,7 @@ impl Asked {
         let mut arguments = arguments.iter();
         let role = arguments.next().map_or_else(|| "help".to_owned(), |word| word.to_string_lossy().into_owned());
         let (mut dir, mut spec, mut settings) = (None, None, Settings::default());
-        let (mut first, mut alone, mut window) = (false, false, 1 << 20);
+        let (mut first, mut alone, mut window, mut cgroups) = (false, false, 1 << 20, Vec::new());
         while let Some(flag) = arguments.next() {
             let flag = flag.to_string_lossy().into_owned();
             if flag == "--first" {
@@ -152,6 +154,7 @@ impl Asked {
             let bad = || EntryError::Usage(format!("`{}` is not a number for `{flag}`", value.display()));
             match flag.as_str() {
                 "--dir" => dir = Some(PathBuf::from(value)),
+                "--cgroup" => cgroups.push(PathBuf::from(value)),
                 "--spec" => spec = Some(PathBuf::from(value)),
                 "--window" => window = number().ok_or_else(bad)?,
                 "--journal-limit" => settings.journal_limit = number().ok_or_else(bad)?,
@@ -170,7 +173,7 @@ impl Asked {
             None => return Err(EntryError::Usage("`--dir DIR` is missing".to_owned())),
         };
         let call = call.iter().map(|word| (*word).to_owned()).collect();
-        Ok(Self { call, role, dir, spec, first, window, alone, settings })
+        Ok(Self { call, role, dir, spec, first, window, alone, cgroups, settings })
     }
 
     /// This program, called as another role over the same directory.
@@ -192,6 +195,10 @@ impl Asked {
 
     fn keep(&self) -> Result<(), EntryError> {
         let failed = |source| EntryError::Io { what: "the keeper can't go on", source };
+        // Before anything is started: what is killed half-way leaves nobody outside of the group.
+        for procs in &self.cgroups {
+            enclose::join_cgroup(procs)?;
+        }
         if self.alone {
             let (dir, link) = start::alone(&self.dir)?;
             rustix::process::chdir(Path::new("/")).map_err(|error| failed(error.into()))?;

@@ -112,7 +112,7 @@ impl Host {
             probe,
             link,
             heir,
-            boot: stead_term::proc::boot_id(),
+            boot: stead_term::proc::boot_id().as_bytes().to_vec(),
             kept: false,
             open_files,
             timers: BTreeSet::new(),

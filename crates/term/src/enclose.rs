@@ -62,14 +62,19 @@ pub enum Side {
     Abandoned,
 }
 
+/// Puts this process, and what it will start, into the control group that has this `cgroup.procs`.
+pub fn join_cgroup(procs: &Path) -> Result<(), Failed> {
+    let joined = File::options().write(true).open(procs).and_then(|mut file| file.write_all(b"0"));
+    joined.map_err(Failed::at(format!("enter the cgroup of `{}`", procs.display())))
+}
+
 /// Executes `arguments` of the enclosure's program as the first process of new namespaces, with descriptor 3 as it is,
-/// and writes its process id and start time to the file `enclosed`. Only for a process with one thread. The first
+/// and writes its process id, start time and boot to the file `enclosed`. Only for a process with one thread. The first
 /// process inside returns from here only if it failed; it has the error to tell.
 pub fn enter(spec: &Enclosure, enclosed: &Path, arguments: &[String]) -> Result<Side, Failed> {
     // Nobody inside is to have more than it is given, so this comes before anything that could be counted.
     for procs in &spec.cgroup_procs {
-        let joined = File::options().write(true).open(procs).and_then(|mut file| file.write_all(b"0"));
-        joined.map_err(Failed::at(format!("enter the cgroup of `{}`", procs.display())))?;
+        join_cgroup(procs)?;
     }
     confine::be_no_favourite();
     let arguments = confine::c_strings(arguments)?;
@@ -223,7 +228,7 @@ fn fork_with(flags: libc::c_int) -> io::Result<Option<i32>> {
     }
 }
 
-/// The process id alone would name another process some day.
+/// The process id alone would name another process some day, and with its start time another one after a reboot.
 fn note_first(pid: i32, path: &Path) -> Result<(), Failed> {
     let failed = || format!("write `{}`", path.display());
     let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
@@ -234,7 +239,7 @@ fn note_first(pid: i32, path: &Path) -> Result<(), Failed> {
         _ => {}
     }
     let file = File::options().write(true).create_new(true).mode(0o600).open(&new);
-    file.and_then(|mut file| file.write_all(format!("{pid} {start_time}\n").as_bytes()))
+    file.and_then(|mut file| file.write_all(format!("{pid} {start_time} {}\n", proc::boot_id()).as_bytes()))
         .and_then(|()| fs::rename(&new, path))
         .map_err(Failed::at(failed()))
 }

@@ -8,6 +8,7 @@ use std::io;
 #[cfg(test)]
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// The fields of `/proc/PID/stat` that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,10 +99,13 @@ pub fn same_program(one: i32, other: i32) -> bool {
     program(one).is_some() && program(one) == program(other)
 }
 
-/// Names this boot of the machine; process ids mean nothing across two.
-pub fn boot_id() -> Vec<u8> {
-    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    text.trim().as_bytes().to_vec()
+/// Names this boot of the machine; process ids and start times mean nothing across two. Empty where the kernel doesn't say.
+pub fn boot_id() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        text.trim().to_owned()
+    })
 }
 
 /// A descriptor that becomes readable when the process has ended; `None` if it has already.

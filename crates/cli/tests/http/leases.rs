@@ -298,3 +298,86 @@ fn a_server_that_destroys_at_its_end_makes_no_instance_while_it_stops() {
     assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));
     assert_eq!(rig.exec("a", "echo on")["stdout"], "on\n");
 }
+
+/// The processes of an instance as its provider has written them down: which file, process id, start time.
+fn note_of_instance(rig: &Rig, thread: &str) -> (std::path::PathBuf, i32, u64) {
+    let lease = rig.get(&format!("/api/threads/{thread}/lease")).is(200)["lease_id"].as_str().unwrap().to_owned();
+    let note = rig.data().join("providers/p/leases").join(lease).join("instance");
+    let text = std::fs::read_to_string(&note).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    (note, words[1].parse().unwrap(), words[2].parse().unwrap())
+}
+
+#[test]
+fn numbers_that_were_written_down_before_a_reboot_are_nobodys() {
+    for kind in ["local", "namespace"] {
+        let mut rig = Rig::with_config(&format!("default_provider = 'p'\n[provider.p]\nkind = '{kind}'\n"), &[]);
+        rig.exec("t", "true");
+        let (note, pid, start_time) = note_of_instance(&rig, "t");
+        rig.kill();
+        stead_term::tree::Tree::of(pid, start_time).kill(std::time::Duration::from_secs(20)).unwrap();
+        // As after a reboot: somebody else has the numbers.
+        let mut bystander = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let other = i32::try_from(bystander.id()).unwrap();
+        let other = (other, stead_term::proc::stat(other).unwrap().start_time);
+        for file in [note.clone(), note.with_file_name("place").join("enclosed")] {
+            let Ok(text) = std::fs::read_to_string(&file) else { continue };
+            let text = text.replace(&format!("{pid} {start_time}"), &format!("{} {}", other.0, other.1));
+            let text = text.replace(stead_term::proc::boot_id(), "00000000-0000-0000-0000-000000000000");
+            std::fs::write(&file, text).unwrap();
+        }
+        rig.start();
+        rig.delete("/api/threads/t").is(204);
+        assert_eq!(bystander.try_wait().unwrap(), None, "{kind}: a process that has nothing to do with it was killed");
+        bystander.kill().unwrap();
+        bystander.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_local_instance_whose_steward_is_killed_as_it_is_made_leaves_nobody_outside_of_its_group() {
+    let rig = Rig::with_config("default_provider = 'p'\n[provider.p]\nkind = 'local'\n", &[]);
+    let groups = rig.exec("first", "cat /proc/self/cgroup")["stdout"].as_str().unwrap().to_owned();
+    if !groups.contains("lease-") {
+        println!("SKIPPED: no control group can be made here");
+        return;
+    }
+    for round in 0..10 {
+        let thread = format!("t{round}");
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let pid = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let known = stewards(&rig);
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    if let Some(new) = stewards(&rig).into_iter().find(|pid| !known.contains(pid)) {
+                        let pid = rustix::process::Pid::from_raw(new).unwrap();
+                        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                        return;
+                    }
+                }
+            });
+            // Without job control, so that the child leads no group and `setsid` keeps its process id.
+            let ran = rig.exec(&thread, "sh -c 'setsid sleep 1000 >/dev/null 2>&1 & echo $!'");
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            ran["stdout"].as_str().unwrap().trim().parse::<i32>().unwrap()
+        });
+        assert!(stead_term::proc::stat(pid).is_some());
+        rig.delete(&format!("/api/threads/{thread}")).is(204);
+        wait_for("the end of the daemon", || {
+            stead_term::proc::stat(pid).is_none_or(|stat| stat.state == b'Z').then_some(())
+        });
+    }
+}
+
+/// The stewards of this server's instances.
+fn stewards(rig: &Rig) -> Vec<i32> {
+    let data = rig.data().to_string_lossy().into_owned();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let is_steward = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        words.iter().any(|word| word == "run") && words.iter().any(|word| word.starts_with(&data))
+    };
+    pids.filter(is_steward).collect()
+}

@@ -52,19 +52,16 @@ impl Walls for NoWalls {
         Ok(vec!["commands see everything that you see".to_owned()])
     }
 
-    fn start(&self, places: &Places, blueprint: &Blueprint, _: &[PathBuf]) -> Result<(), String> {
+    fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String> {
         let keeper = |dir: &stead_steward::dir::Dir| {
             let words = ["keep", "--dir"].map(str::to_owned);
             let dir = dir.root().to_string_lossy().into_owned();
-            let arguments = self.program.call.iter().cloned().chain(words).chain([dir]).collect();
+            let joined = procs.iter().flat_map(|file| ["--cgroup".to_owned(), file.to_string_lossy().into_owned()]);
+            let arguments = self.program.call.iter().cloned().chain(words).chain([dir]).chain(joined).collect();
             Role { program: self.program.path.clone(), arguments }
         };
         let started = stead_steward::start::start(&places.steward(&blueprint.lease), &keeper);
         started.map(drop).map_err(|error| chain(&error))
-    }
-
-    fn joins(&self) -> bool {
-        false
     }
 
     fn root(&self, place: &Path) -> Option<Id> {

@@ -4,7 +4,7 @@
 //! The kernel is asked, not our memory: an instance lives as long as somebody holds the lock of its directory, and
 //! sleeps as long as its group is frozen.
 
-use super::place::{Occupant, Places, remove_tree};
+use super::place::{BOOT, Occupant, Places, remove_tree};
 use super::{Access, Blueprint, Created, Effect, Found, Handle, Metrics, ProviderError, Surroundings, Trouble};
 use std::collections::HashMap;
 use std::fs;
@@ -42,10 +42,8 @@ pub(super) trait Walls: Send + Sync + std::fmt::Debug {
     /// Whether they can be had on this machine, by trying; with what is worth knowing.
     fn probe(&self) -> Result<Vec<String>, (String, Option<String>)>;
     /// Starts the steward of an instance; returns when it can be connected to. `procs`: files of control groups that
-    /// its processes are to join, if [`Self::joins`] says that they will.
+    /// its first process joins before it starts another, so that nothing is ever outside of them.
     fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String>;
-    /// Whether its processes join their groups by themselves.
-    fn joins(&self) -> bool;
     /// The first of its processes, as this machine numbers them.
     fn root(&self, place: &Path) -> Option<Id>;
     /// Whether anybody lives over a directory, by what nobody inside can change.
@@ -142,8 +140,7 @@ impl Machine {
         let (group, warnings) =
             self.cgroups.create(blueprint.lease.as_str(), &self.limits_for(blueprint)).map_err(&before)?;
         if !(there && ours) {
-            let procs = if self.walls.joins() { group.procs_files() } else { Vec::new() };
-            self.walls.start(&self.places, blueprint, &procs).map_err(|message| {
+            self.walls.start(&self.places, blueprint, &group.procs_files()).map_err(|message| {
                 if let Err(error) = self.end(&blueprint.lease) {
                     tracing::warn!(%error, lease = %blueprint.lease, "what was begun of an instance is left");
                 }
@@ -154,12 +151,6 @@ impl Machine {
         let root = self.walls.root(&place).ok_or_else(|| {
             self.error(WHAT, Trouble::Unavailable, Effect::Unknown, "it ended as soon as it had started")
         })?;
-        if !self.walls.joins() {
-            // No shell has been started yet; what these two start from now on is in the group with them.
-            for process in Tree::of(root.pid, root.start_time).members() {
-                group.add(process.pid).map_err(&after)?;
-            }
-        }
         let occupant = Occupant { keeper: root.pid, start_time: root.start_time, ..intent };
         self.places.occupy(&blueprint.lease, &occupant).map_err(&after)?;
         let mut caveats: Vec<_> = warnings
@@ -226,8 +217,9 @@ impl Machine {
         let Some(mut tree) = self.tree(&handle.lease) else { return Ok(()) };
         tree.stop(WITHIN).map_err(&failed)?;
         let lines: String =
-            tree.stopped().iter().fold(String::new(), |lines, id| lines + &format!("{} {}\n", id.pid, id.start_time));
-        fs::write(self.places.lease(&handle.lease).join("stopped"), lines).map_err(&failed)
+            tree.stopped().iter().fold(String::new(), |lines, id| lines + &format!("\n{} {}", id.pid, id.start_time));
+        let text = format!("{lines}{BOOT}{}\n", proc::boot_id());
+        fs::write(self.places.lease(&handle.lease).join("stopped"), text).map_err(&failed)
     }
 
     pub(super) fn resume(&self, handle: &Handle) -> Result<(), ProviderError> {
@@ -246,10 +238,14 @@ impl Machine {
         remove_file(&self.places.lease(lease).join("stopped"))
     }
 
-    /// What we stopped by signals: the user's own stopped jobs stay stopped.
+    /// What we stopped by signals: the user's own stopped jobs stay stopped. Nothing of what ran before a reboot.
     fn stopped(&self, lease: &LeaseId) -> Vec<Id> {
         let text = fs::read_to_string(self.places.lease(lease).join("stopped")).unwrap_or_default();
-        let ids = text.lines().filter_map(|line| {
+        let lines = match text.trim_end_matches('\n').rsplit_once(BOOT) {
+            Some((lines, boot)) if boot == proc::boot_id() => lines,
+            Some(_) | None => "",
+        };
+        let ids = lines.lines().filter_map(|line| {
             let (pid, start_time) = line.split_once(' ')?;
             Some(Id { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? })
         });

@@ -117,10 +117,6 @@ impl Walls for Namespaces {
         started.map(drop).map_err(|error| chain(&error))
     }
 
-    fn joins(&self) -> bool {
-        true
-    }
-
     fn root(&self, place: &Path) -> Option<Id> {
         let enclosed = Enclosed::of(&Dir::open(place).ok()?)?;
         Some(Id { pid: enclosed.pid, start_time: enclosed.start_time })

@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use stead_model::ids::{InstanceId, LeaseId};
 use stead_model::lease::Caveat;
 use stead_model::project::is_project_id;
+use stead_term::proc;
 
 #[derive(Debug, Clone)]
 pub(super) struct Places {
@@ -29,10 +30,14 @@ pub(super) struct Places {
     pub(super) workspaces: PathBuf,
 }
 
+/// Stands in front of the name of the boot in which a process id was written down.
+pub(super) const BOOT: &str = "\nboot ";
+
 /// Which processes are an instance.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Occupant {
     pub(super) instance: InstanceId,
+    /// With its start time, of this boot; 0 if it is not known, or was of another one.
     pub(super) keeper: i32,
     pub(super) start_time: u64,
     pub(super) workspace: String,
@@ -129,8 +134,8 @@ impl Places {
 
     pub(super) fn occupy(&self, lease: &LeaseId, occupant: &Occupant) -> io::Result<()> {
         let path = self.lease(lease).join("instance");
-        let text =
-            format!("{} {} {} {}\n", occupant.instance, occupant.keeper, occupant.start_time, occupant.workspace);
+        let Occupant { instance, keeper, start_time, workspace } = occupant;
+        let text = format!("{instance} {keeper} {start_time} {workspace}{BOOT}{}\n", proc::boot_id());
         let temporary = path.with_extension("new");
         fs::write(&temporary, text)?;
         fs::rename(temporary, path)
@@ -139,14 +144,15 @@ impl Places {
     /// Absent if nobody has been there, or what is written there makes no sense.
     pub(super) fn occupant(&self, lease: &LeaseId) -> Option<Occupant> {
         let text = fs::read_to_string(self.lease(lease).join("instance")).ok()?;
+        let text = text.trim_end_matches('\n');
+        let (text, boot) = text.rsplit_once(BOOT).unwrap_or((text, "unknown"));
         // The last may have spaces in it: it may be a path.
-        let mut words = text.trim_end_matches('\n').splitn(4, ' ');
-        Some(Occupant {
-            instance: InstanceId::parse(words.next()?).ok()?,
-            keeper: words.next()?.parse().ok()?,
-            start_time: words.next()?.parse().ok()?,
-            workspace: words.next()?.to_owned(),
-        })
+        let mut words = text.splitn(4, ' ');
+        let instance = InstanceId::parse(words.next()?).ok()?;
+        let (keeper, start_time) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        // After a reboot the same numbers may be those of anybody.
+        let (keeper, start_time) = if boot == proc::boot_id() { (keeper, start_time) } else { (0, 0) };
+        Some(Occupant { instance, keeper, start_time, workspace: words.next()?.to_owned() })
     }
 
     pub(super) fn leases(&self) -> io::Result<Vec<LeaseId>> {

@@ -54,19 +54,20 @@ pub(crate) fn read_spec(path: &Path) -> io::Result<Enclosure> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enclosed {
     pub pid: i32,
-    /// With the pid it names one process for ever.
+    /// With the pid it names one process as long as the machine isn't started again.
     pub start_time: u64,
 }
 
 impl Enclosed {
-    /// The one that runs over a directory, if one does.
+    /// The one that runs over a directory, if one does. One of another boot is dead, whoever has its numbers now.
     pub fn of(dir: &Dir) -> Option<Self> {
         let file = File::options().read(true).custom_flags(NOT_ELSEWHERE).open(dir.enclosed()).ok()?;
         let mut text = String::new();
-        file.take(64).read_to_string(&mut text).ok()?;
-        let (pid, start_time) = text.trim().split_once(' ')?;
-        let enclosed = Self { pid: pid.parse().ok()?, start_time: start_time.parse().ok()? };
-        enclosed.hold().map(|_| enclosed)
+        file.take(128).read_to_string(&mut text).ok()?;
+        let mut words = text.trim_end_matches('\n').split(' ');
+        let enclosed = Self { pid: words.next()?.parse().ok()?, start_time: words.next()?.parse().ok()? };
+        let is_of_this_boot = words.next()? == proc::boot_id();
+        enclosed.hold().filter(|_| is_of_this_boot).map(|_| enclosed)
     }
 
     /// A descriptor of the process, if it is still that one and lives. What `/proc` says of its state is no help there: the

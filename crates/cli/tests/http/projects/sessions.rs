@@ -268,3 +268,18 @@ fn the_last_to_leave_ends_the_session_and_a_command_that_runs_is_waited_for() {
     let command = rig.get("/api/commands/waits").is(200);
     assert_eq!((&command["status"], &command["exit_code"]), (&json!("exited"), &json!(0)));
 }
+
+#[test]
+fn many_who_open_one_new_thread_of_a_project_at_once_share_it() {
+    let rig = Rig::new();
+    let id = rig.post("/api/projects", &json!({ "prefix": "app" })).is(201)["id"].as_str().unwrap().to_owned();
+    for round in 0..5 {
+        let thread = format!("t{round}");
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let open = || rig.post(&format!("/api/projects/{id}/sessions"), &json!({ "thread_id": thread })).is(201);
+            let tasks: Vec<_> = (0..12).map(|_| scope.spawn(open)).collect();
+            tasks.into_iter().map(|task| task.join().unwrap()).collect()
+        });
+        assert!(opened.iter().all(|session| session["session_id"] == opened[0]["session_id"]), "{opened:?}");
+    }
+}

@@ -130,18 +130,26 @@ async fn open(stead: &Stead, thread: &Thread, by: TokenId) -> Result<Session, Er
 }
 
 async fn thread_in(stead: &Stead, id: &ProjectId, thread: Option<ThreadId>) -> Result<Thread, Error> {
-    let known = match &thread {
-        Some(thread) => stead.inner.core.store.thread(thread).await?,
-        None => None,
+    let Some(wanted) = thread else {
+        return stead.create_thread(NewThread { project: Some(id.clone()), ..NewThread::default() }).await;
     };
-    match known {
-        Some(thread) if thread.project.as_ref() == Some(id) => Ok(thread),
-        Some(thread) => Err(Error::Conflict(format!("thread `{}` is not in project `{id}`", thread.id))),
-        None => {
-            let new = NewThread { id: thread, project: Some(id.clone()), ..NewThread::default() };
-            stead.create_thread(new).await
+    let find = || stead.inner.core.store.thread(&wanted);
+    let found = if let Some(thread) = find().await? {
+        thread
+    } else {
+        let new = NewThread { id: Some(wanted.clone()), project: Some(id.clone()), ..NewThread::default() };
+        match stead.create_thread(new).await {
+            // Of many callers that open the thread at once one creates it, and all of them use it.
+            Err(Error::AlreadyExists { kind: "thread", .. }) => {
+                find().await?.ok_or_else(|| Error::NotFound { kind: "thread", id: wanted.to_string() })?
+            }
+            created => return created,
         }
+    };
+    if found.project.as_ref() != Some(id) {
+        return Err(Error::Conflict(format!("thread `{}` is not in project `{id}`", found.id)));
     }
+    Ok(found)
 }
 
 /// Ends what an earlier session left running or asleep, so that the next one gets a fresh instance.
