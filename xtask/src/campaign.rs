@@ -9,6 +9,7 @@
 #![expect(clippy::indexing_slicing, reason = "a field that a JSON value doesn't have is null")]
 
 mod chance;
+mod chronicle;
 mod driver;
 mod events;
 mod examine;
@@ -43,7 +44,7 @@ pub(crate) struct Options {
 
 impl Options {
     pub(crate) fn parse(flags: &[&str]) -> Result<Self> {
-        let mut options = Self { rounds: 30, seed: now(), provider: None, program: None, load: None };
+        let mut options = Self { seed: now(), ..GATE };
         let mut commands = LOAD;
         let mut flags = flags.iter();
         while let Some(flag) = flags.next() {
@@ -75,6 +76,14 @@ const LOAD: u64 = 20_000;
 
 fn now() -> u64 {
     std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
+
+/// Rounds in the gate, and their plan: the same in each run, so that the gate judges the same code alike.
+const GATE: Options = Options { rounds: 30, seed: 7, provider: None, program: None, load: None };
+
+/// The rounds that every change must pass, on the `stead` of this workspace. Gives their last line.
+pub(crate) fn gate(workspace: &Workspace) -> Result<String> {
+    run_rounds(&GATE, &build(workspace)?)
 }
 
 /// Builds `stead` if none is named, and runs the campaign.
@@ -133,6 +142,9 @@ fn run_rounds(options: &Options, program: &Path) -> Result<String> {
         );
         for violation in &outcome.violations {
             println!("  seed {} round {round}: {violation}", options.seed);
+        }
+        for line in &outcome.chronicles {
+            println!("    {line}");
         }
     }
     server.stop()?;

@@ -14,6 +14,7 @@ mod tools;
 pub(crate) use tools::{is_target_installed, provide_one};
 
 use crate::agents;
+use crate::campaign;
 use crate::cargo::{self, Workspace};
 use crate::failed::{Result, While};
 use std::time::Instant;
@@ -68,6 +69,7 @@ pub(crate) fn run(depth: Depth) -> Result {
         Ok(tally.to_string())
     })?;
     drop(engines);
+    step("campaign", || campaign::gate(&workspace))?;
     step("agents", || {
         let (did, of_agents) = agents::test(&workspace, agents::Which::of(depth), agents::Tests::WithThem)?;
         tally.add(of_agents);

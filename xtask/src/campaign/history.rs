@@ -30,6 +30,10 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
+    pub(super) fn strikes(&self) -> Vec<Strike> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// What was done to instances of these leases while a command was between `sent` and `ended`.
     pub(super) fn circumstances(&self, leases: &[String], sent: Instant, ended: Instant) -> Circumstances {
         let strikes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,6 +43,8 @@ impl History {
         };
         let during = |strike: &Strike| strike.begun <= ended && strike.over >= sent;
         let mut seen = Circumstances::default();
+        let server = |strike: &&Strike| matches!(strike.fault, Fault::Server | Fault::All);
+        seen.server_killed = strikes.iter().filter(server).any(during);
         for strike in strikes.iter().filter(|strike| hits(strike)) {
             // Shells end with whoever holds their terminals, too.
             seen.shell_killed_before |= strike.fault != Fault::Steward && strike.begun <= ended;

@@ -12,6 +12,7 @@ use super::wire::Wire;
 use crate::failed::{Failed, Result, While};
 use case::{Case, Shell};
 use serde_json::json;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -145,9 +146,14 @@ fn kill_now_and_then(server: &mut Server, lease: &str, seed: u64, count: &Count)
     }
 }
 
-/// Programs that keep the machine busy, two for each processor, below us in priority so that we are slow and not stuck. One
+/// Programs that keep the processors busy, two for each, below us in priority so that we are slow and not stuck. One
 /// computes; the other starts processes, so that process ids come round within the minute and are given again.
 const BUSY: [&str; 2] = ["while :; do :; done", "while :; do (:); done"];
+
+/// One that takes half of the memory that is free, gives it back, and takes it again: the kernel reclaims pages of files.
+const GREEDY: &str = "while :; do \
+    half=$(awk '/^MemAvailable:/ { print int($2 / 2) }' /proc/meminfo); \
+    head -c \"${half}K\" /dev/zero | tail -c \"${half}K\" >/dev/null; done";
 
 struct Hogs(Vec<Child>);
 
@@ -155,10 +161,11 @@ impl Hogs {
     fn start() -> Result<Self> {
         let processors = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
         let mut hogs = Self(Vec::new());
-        for script in BUSY.into_iter().cycle().take(processors * 2) {
+        for script in BUSY.into_iter().cycle().take(processors * 2).chain([GREEDY]) {
             let mut command = Command::new("nice");
             command.args(["-n", "5", "sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::null());
-            hogs.0.push(command.spawn().or_failed("can't start a program that computes")?);
+            // A group of its own, so that what it starts ends with it.
+            hogs.0.push(command.process_group(0).spawn().or_failed("can't start a program that loads the machine")?);
         }
         Ok(hogs)
     }
@@ -167,7 +174,9 @@ impl Hogs {
 impl Drop for Hogs {
     fn drop(&mut self) {
         for hog in &mut self.0 {
-            let _ = hog.kill();
+            if let Some(group) = i32::try_from(hog.id()).ok().and_then(rustix::process::Pid::from_raw) {
+                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+            }
             let _ = hog.wait();
         }
     }

@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 pub(super) struct Circumstances {
     /// Its instance died.
     pub(super) instance_killed: bool,
+    /// The server was killed: what it had not yet given to a shell may never have run.
+    pub(super) server_killed: bool,
     /// A shell of its instance was killed.
     pub(super) shell_killed: bool,
     /// One may have ended by a kill, then or before: the next command tells of it.
@@ -246,8 +248,8 @@ impl Judge<'_> {
     }
 
     fn failed(&mut self) {
-        let fair = self.circumstances.instance_killed;
-        self.check(fair, || "failed, though its instance was never killed".to_owned());
+        let fair = self.circumstances.instance_killed || self.circumstances.server_killed;
+        self.check(fair, || "failed, though neither its instance nor the server was killed".to_owned());
         let (code, runs) = (self.field("exit_code").clone(), self.seen.runs);
         self.check(code.is_null(), || format!("failed with {code}, where nothing can be known"));
         self.check(runs == 0, || format!("failed, which says that it never ran, after {runs} runs"));

@@ -1,6 +1,7 @@
 //! One round: clients at work while faults strike, then everything is looked at, killed once more, looked at again, and
 //! removed without a trace.
 
+use super::chronicle;
 use super::driver::{self, Driver, Hung, Target, Work, rest};
 use super::examine;
 use super::history::{History, Strike};
@@ -22,6 +23,8 @@ pub(super) struct Outcome {
     pub(super) commands: usize,
     pub(super) kills: usize,
     pub(super) violations: Vec<String>,
+    /// What happened in the threads that have some.
+    pub(super) chronicles: Vec<String>,
 }
 
 pub(super) fn run(server: &mut Server, scratch: &Path, plan: &Plan) -> Result<Outcome> {
@@ -62,6 +65,12 @@ pub(super) fn run(server: &mut Server, scratch: &Path, plan: &Plan) -> Result<Ou
         outcome.kills = history.count() + 1;
         let found = look_again(&wire, &works).unwrap_or_else(|Hung(why)| vec![why]);
         outcome.violations.extend(found);
+        for work in &works {
+            let concerned = format!("thread {}:", work.thread);
+            if outcome.violations.iter().any(|violation| violation.starts_with(&concerned)) {
+                outcome.chronicles.extend(chronicle::of(work, history));
+            }
+        }
         let found = remove(&wire, &works).unwrap_or_else(|Hung(why)| vec![why]);
         outcome.violations.extend(found);
         Ok(())

@@ -69,6 +69,7 @@ fn every_field_that_is_wrong_is_told() {
 #[test]
 fn a_command_that_ran_twice_or_not_at_all_is_told_whatever_was_done_to_it() {
     let all = Circumstances {
+        server_killed: true,
         instance_killed: true,
         shell_killed: true,
         shell_killed_before: true,
