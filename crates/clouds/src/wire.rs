@@ -149,8 +149,9 @@ fn said_by(body: &[u8]) -> Option<String> {
         }
         Err(_) => String::from_utf8_lossy(body).into_owned(),
     };
+    let text = stead_model::plain::plain(&text);
     let text = text.trim();
-    (!text.is_empty()).then(|| text.chars().take(MOST_SAID).filter(|c| !c.is_control() || *c == '\n').collect())
+    (!text.is_empty()).then(|| text.chars().take(MOST_SAID).collect())
 }
 
 pub fn unanswered(what: &'static str, call: Call, error: &reqwest::Error) -> CloudError {

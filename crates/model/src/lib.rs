@@ -19,6 +19,7 @@ pub mod lines;
 pub mod memory;
 pub mod notice;
 pub mod place;
+pub mod plain;
 pub mod project;
 pub mod prompt;
 pub mod proto;

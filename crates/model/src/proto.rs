@@ -126,6 +126,9 @@ pub enum Reply {
     /// Ends an [`Request::Attach`].
     #[n(9)]
     Detached(#[n(0)] Detached),
+    /// To [`Request::Stdin`] with an offset: how much of the command's input has arrived, in bytes.
+    #[n(10)]
+    Taken(#[n(0)] u64),
 }
 
 /// Something that happened to a followed command, besides output.

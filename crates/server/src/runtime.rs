@@ -62,6 +62,8 @@ impl From<StewardError> for RuntimeError {
 /// Hears what a command has to tell, in order.
 pub trait Listener: Send {
     fn hear(&mut self, told: Told);
+    /// The output of a command that ended some time ago is no longer kept: what was heard of it is not all, or nothing.
+    fn evicted(&mut self) {}
 }
 
 impl<F: FnMut(Told) + Send> Listener for F {

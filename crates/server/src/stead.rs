@@ -42,6 +42,7 @@ mod watch;
 pub(crate) use agent::settled;
 pub use attach::{AttachEvent, Attachment, Keyboard};
 pub use close::Closed;
+pub use commands::Input;
 pub use execute::{Execute, Executed};
 pub use follow::{CommandEvent, Follow};
 pub use fork::Workspace;

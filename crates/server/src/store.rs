@@ -296,8 +296,8 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     async fn take_back_command(&self, id: &CommandId) -> Result<()>;
     /// Ids that are spent no longer may be used again.
     async fn forget_spent_commands(&self, now: Timestamp) -> Result<()>;
-    /// Inserts or replaces each, in one transaction, and counts what has ended for the project of its thread; what is
-    /// known is replaced only as [`stead_model::command::replaces`] says. One that is new and whose terminal has been
+    /// Inserts or replaces each, in one transaction, and counts what has ended for the project of its thread; of
+    /// what is known and what is told [`Command::joined`] says what stands: a final record never changes. One that is new and whose terminal has been
     /// deleted is left out: it must not hold up the others, nor turn up in another thread that was given the same name.
     async fn save_commands(&self, commands: &[Command]) -> Result<()>;
     async fn command(&self, id: &CommandId) -> Result<Option<Command>>;

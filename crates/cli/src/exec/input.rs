@@ -3,7 +3,7 @@
 use super::Stage;
 use crate::client::{Call, Client, ClientError, query, segment};
 use crate::failure::Failure;
-use crate::json::Fields;
+use crate::session::Patience;
 use bytes::Bytes;
 use rustix::fs::{FileType, fstat};
 use std::io::{self, IsTerminal, Read};
@@ -15,6 +15,10 @@ const SENT_ALONG: usize = 1 << 20;
 
 /// How much is read and sent at a time.
 const PIECE: usize = 64 << 10;
+
+/// How often it is tried whether a command's turn has come.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub(super) enum Input {
@@ -60,7 +64,8 @@ fn is_null(device: u64) -> bool {
     (rustix::fs::major(device), rustix::fs::minor(device)) == (1, 3)
 }
 
-/// Sends standard input to a command until it ends, or the command does.
+/// Sends standard input to a command until it ends, or the command does. Each piece is sent with its place, so that one
+/// whose answer was lost is sent again and read once.
 pub(super) async fn feed(
     mut client: Client,
     command: String,
@@ -72,39 +77,39 @@ pub(super) async fn feed(
     }
     let path = format!("/api/commands/{}/stdin", segment(&command));
     let mut pieces = read_ahead(first);
+    let mut offset = 0;
     loop {
         let (piece, end) = match pieces.recv().await {
             Some(piece) => (piece.map_err(Failure::Input)?, false),
             None => (Bytes::new(), true),
         };
-        let path = if end { query(&path, &[("eof", "true")]) } else { path.clone() };
-        if !hand_over(&mut client, &command, &path, &piece).await? || end {
+        let place = offset.to_string();
+        let mut how = vec![("offset", place.as_str())];
+        how.extend(end.then_some(("eof", "true")));
+        if !hand_over(&mut client, &query(&path, &how), &piece).await? || end {
             return Ok(());
         }
+        offset += piece.len() as u64;
     }
 }
 
-/// Sends one piece; `false` when the command takes no more.
-async fn hand_over(client: &mut Client, command: &str, path: &str, piece: &Bytes) -> Result<bool, Failure> {
-    let mut pause = Duration::from_millis(10);
-    let mut was_running = false;
+/// Sends one piece, until it has arrived; `false` when the command takes no more.
+async fn hand_over(client: &mut Client, path: &str, piece: &Bytes) -> Result<bool, Failure> {
+    let mut patience = Patience::new();
+    let mut pause = SHORTEST_PAUSE;
     loop {
         match client.send(Call::post(path).bytes(piece.clone())).await {
             Ok(_) => return Ok(true),
-            Err(ClientError::Problem(problem)) if problem.status == 409 => {}
-            Err(ClientError::Problem(problem)) if matches!(problem.status, 404 | 410) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-        let record = client.get(&format!("/api/commands/{}", segment(command))).await?;
-        match record.at("status").as_str() {
-            // Its turn will come. Nothing tells us when it does.
-            Some("queued") => {
+            // Its turn will come, or its thread be woken. Nothing tells us when.
+            Err(ClientError::Problem(problem)) if matches!(problem.code.as_str(), "terminal_busy" | "paused") => {
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(Duration::from_millis(500));
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                patience.restore();
             }
-            // It may have begun between the two questions; else it has closed its input.
-            Some("running") if !was_running => was_running = true,
-            _ => return Ok(false),
+            // It has ended, or closed its input.
+            Err(ClientError::Problem(problem)) if matches!(problem.status, 404 | 409 | 410) => return Ok(false),
+            Err(error) if error.may_pass() && patience.wait().await => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }

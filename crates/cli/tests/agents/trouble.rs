@@ -1,7 +1,7 @@
 //! Agents that hang, flood, or have nobody to talk to.
 
 use crate::rig::wait_for;
-use crate::scene::{Scene, last, said, with_each_agent};
+use crate::scene::{Scene, last, names, said, with_each_agent};
 use serde_json::json;
 
 with_each_agent![
@@ -65,4 +65,24 @@ fn an_agent_that_is_not_there_says_how_to_get_it() {
     let agents = scene.rig.get("/api/agents").is(200);
     let codex = agents["items"].as_array().unwrap().iter().find(|agent| agent["name"] == "codex").unwrap().clone();
     assert_eq!((&codex["available"], &codex["version"]), (&json!(false), &json!(null)));
+}
+
+/// It says why in colours, for a terminal that isn't there, and never listens.
+#[test]
+fn an_agent_that_can_not_start_has_a_start_and_an_error_in_plain_text() {
+    let toy = tempfile::tempdir().unwrap();
+    let program = toy.path().join("broken");
+    let script = "#!/bin/bash\nprintf '\\e]0;title\\a\\e[1;31mno licence\\e[0m\\e[?25h: buy one\\r\\n' >&2\nexit 3\n";
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let settings = format!("[agent.broken]\ncommand = ['{}']\ntransport = 'acp'\n", program.display());
+    let scene = Scene::plain("broken", &settings);
+    let events = scene.say("hello");
+    let names = names(&events);
+    assert_eq!((names.first(), names.last()), (Some(&"start"), Some(&"error")), "{events:#?}");
+    assert_eq!(names.iter().filter(|name| **name == "start").count(), 1, "{events:#?}");
+    assert_eq!(events[0].data["resumed"], json!(false));
+    let error = last(&events, "error")["error"].clone();
+    assert_eq!(error["code"], "agent_died");
+    assert_eq!(error["message"], "the agent's process ended with status 3: no licence: buy one");
 }

@@ -22,6 +22,7 @@ mod memories;
 mod openapi;
 mod projects;
 mod pty;
+mod records;
 mod retention;
 mod rig;
 mod security;

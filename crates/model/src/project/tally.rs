@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_taken_for_lost_has_not_failed_after_all() {
+    fn what_failed_counts_as_failed_and_a_difference_is_taken_back() {
         let (lost, done) = (ended(Status::Lost, None), ended(Status::Exited, Some(0)));
         let mut statistics = Statistics::default();
         Tally::between(None, &lost).add_to(&mut statistics);

@@ -13,11 +13,14 @@ pub struct Fault {
     /// For [`FaultCode::Gone`]: the number of the oldest command of the shell whose output is still there.
     #[n(2)]
     pub earliest: Option<u64>,
+    /// For [`FaultCode::Conflict`] of input that was sent with an offset: where it has to go on.
+    #[n(3)]
+    pub expected: Option<u64>,
 }
 
 impl Fault {
     pub fn new(code: FaultCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), earliest: None }
+        Self { code, message: message.into(), earliest: None, expected: None }
     }
 }
 

@@ -9,6 +9,7 @@ use stead_agent::event::Rule;
 use stead_agent::{Decision, Effects, Event, Policy, Told};
 use stead_model::clock::Timestamp;
 use stead_model::frame::Chunk;
+use stead_model::plain::plain;
 use tokio::time::Instant;
 
 /// A database that fails is tried again for so long, and so often.
@@ -100,12 +101,37 @@ impl Owner {
     /// The first event of a run that its agent is about to get.
     pub(super) fn tell_start(&mut self, resumed: bool, step: &mut Step) {
         let Some(run) = &self.run else { return };
-        step.events.push(Event::Start {
+        if !begins(run, &step.events) {
+            step.events.push(self.start_of(run, resumed));
+        }
+    }
+
+    fn start_of(&self, run: &AgentRun, resumed: bool) -> Event {
+        Event::Start {
             run_id: run.id.to_string(),
             session_id: self.session.id.to_string(),
             key: self.session.key.to_string(),
             resumed,
-        });
+        }
+    }
+
+    /// Puts the start of a run before everything else that is told of it. What is only said to people waits for it; of a
+    /// run that ends, or asks, before its agent is ready, it is known that nothing was resumed.
+    fn in_order(&mut self, events: &mut Vec<Event>) {
+        let Some(run) = &self.run else { return };
+        if run.last_seq > 0 || events.is_empty() {
+            return;
+        }
+        if events.iter().all(|event| matches!(event, Event::Status { .. })) {
+            self.before_start.append(events);
+            return;
+        }
+        let at = events.iter().position(|event| matches!(event, Event::Start { .. }));
+        let start = at.map_or_else(|| self.start_of(run, false), |at| events.remove(at));
+        let rest = std::mem::take(events);
+        events.push(start);
+        events.append(&mut self.before_start);
+        events.extend(rest);
     }
 
     /// A piece of what the agent writes, in lines.
@@ -155,6 +181,7 @@ impl Owner {
         let until = self.until(now);
         let mut events = Vec::new();
         let mut runs = Vec::new();
+        self.in_order(&mut step.events);
         if let Some(run) = &mut self.run {
             for event in &mut step.events {
                 self_made(event, self.ending.map(|(cause, _)| cause), self.shared.settings.activity_timeout);
@@ -176,6 +203,7 @@ impl Owner {
         self.session = step.session;
         if self.run.as_ref().is_some_and(|run| run.status.is_final()) {
             (self.run, self.ending) = (None, None);
+            self.before_start.clear();
             self.renewed = true;
         }
         let asks = self.run.is_some() && !self.questions().is_empty();
@@ -194,11 +222,14 @@ impl Owner {
     /// A message that never came to its turn.
     pub(super) async fn end_queued(&mut self, mut run: AgentRun) -> Result<(), Error> {
         let now = self.shared.clock.now();
-        run.last_seq += 1;
-        let event = AgentEvent { run: run.id.clone(), seq: run.last_seq, at: now, event: Event::Aborted {} };
+        let mut events = Vec::new();
+        for event in [self.start_of(&run, false), Event::Aborted {}] {
+            run.last_seq += 1;
+            events.push(AgentEvent { run: run.id.clone(), seq: run.last_seq, at: now, event });
+        }
         (run.status, run.ended_at) = (RunStatus::Aborted, Some(now));
         let worth = Worth::Promised;
-        let change = AgentChange { runs: vec![run], events: vec![event], worth, ..AgentChange::default() };
+        let change = AgentChange { runs: vec![run], events, worth, ..AgentChange::default() };
         self.write(&change).await?;
         self.shared.tell(&self.session.id);
         Ok(())
@@ -220,8 +251,25 @@ impl Owner {
     }
 }
 
-/// A turn that we ended because nothing happened did not end by itself, whatever its agent makes of it.
+/// Whether the start of a run has been told, or is about to be.
+fn begins(run: &AgentRun, events: &[Event]) -> bool {
+    run.last_seq > 0 || events.iter().any(|event| matches!(event, Event::Start { .. }))
+}
+
+/// A turn that we ended because nothing happened did not end by itself, whatever its agent makes of it. What an agent says
+/// of its failure it may have written for a terminal.
 fn self_made(event: &mut Event, cause: Option<Ending>, within: Duration) {
+    match event {
+        Event::Error { error } => error.message = plain(&error.message),
+        Event::Status { text } => *text = plain(text),
+        Event::Start { .. }
+        | Event::Delta { .. }
+        | Event::Tool(_)
+        | Event::Permission(_)
+        | Event::Message { .. }
+        | Event::Done { .. }
+        | Event::Aborted {} => {}
+    }
     if event.is_last() && cause == Some(Ending::Silence) && !matches!(event, Event::Done { .. }) {
         let message = format!("nothing happened for {} s, so the turn was ended", within.as_secs());
         *event = Event::error("agent_timeout", message);

@@ -109,6 +109,8 @@ pub(super) struct Owner {
     /// When the oldest question was asked.
     pub(super) asked: Option<Instant>,
     pub(super) ending: Option<(Ending, Instant)>,
+    /// What is to be said of this turn when its start has been told.
+    pub(super) before_start: Vec<Event>,
     /// How often the process of this turn was started once more, because it ended before it listened.
     pub(super) tries: u32,
     /// A turn has ended in which the agent may have renewed its login.
@@ -136,6 +138,7 @@ impl Owner {
             active: Instant::now(),
             asked: None,
             ending: None,
+            before_start: Vec::new(),
             tries: 0,
             renewed: false,
             sits: false,
@@ -367,6 +370,12 @@ impl Owner {
         self.stderr.extend_from_slice(bytes);
         let surplus = self.stderr.len().saturating_sub(MOST_STDERR);
         self.stderr.drain(..surplus);
+        // Cut between lines, where there are some: half of an escape sequence would be taken for text.
+        if surplus > 0
+            && let Some(line) = self.stderr.iter().position(|byte| *byte == b'\n')
+        {
+            self.stderr.drain(..=line);
+        }
     }
 
     pub(super) fn questions(&self) -> &[Permission] {

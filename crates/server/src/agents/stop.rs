@@ -9,6 +9,7 @@ use std::time::Duration;
 use stead_agent::Event;
 use stead_model::command::Command;
 use stead_model::ids::CommandId;
+use stead_model::plain::plain;
 use stead_model::proto::FirstSignal;
 use tokio::time::Instant;
 
@@ -113,8 +114,7 @@ impl Owner {
             Some(code) => format!("the agent's process ended with status {code}"),
             None => "the agent's process ended, nobody knows how".to_owned(),
         };
-        let said = String::from_utf8_lossy(&self.stderr);
-        let said: String = said.chars().filter(|c| !c.is_control() || *c == '\n').collect();
+        let said = plain(&String::from_utf8_lossy(&self.stderr));
         let said = said.trim();
         let begin = said.char_indices().rev().nth(800).map_or(0, |(at, _)| at);
         match said.get(begin..).filter(|said| !said.is_empty()) {

@@ -22,7 +22,7 @@ use stead_model::ids::{ProjectId, RunId, ThreadId};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use view::{AgentView, ChatEvent, MessageView, PermissionPolicy, ResetView, RunView, SessionView};
+use view::{AgentSessionView, AgentView, ChatEvent, MessageView, PermissionPolicy, ResetView, RunView};
 
 pub(super) fn routes() -> OpenApiRouter<App> {
     OpenApiRouter::new()
@@ -59,26 +59,26 @@ async fn agents(
 /// Agent sessions, newest first.
 #[utoipa::path(
     get, path = "/api/chat/sessions", tag = "agents", params(Page),
-    responses((status = 200, body = List<SessionView>), (status = "default", body = ErrorBody))
+    responses((status = 200, body = List<AgentSessionView>), (status = "default", body = ErrorBody))
 )]
 async fn sessions(
     State(agents): State<Agents>,
     caller: Caller,
     Query(page): Query<Page>,
-) -> Answer<axum::Json<List<SessionView>>> {
+) -> Answer<axum::Json<List<AgentSessionView>>> {
     let listed = agents.list(&page.list()).await?;
     let seen = listed.items.into_iter().filter(|session| caller.0.may_see(session.project.as_ref()));
-    let items = seen.map(|session| SessionView::new(&session, agents.settings())).collect();
+    let items = seen.map(|session| AgentSessionView::new(&session, agents.settings())).collect();
     Ok(axum::Json(List { items, next_cursor: listed.next_cursor }))
 }
 
 /// An agent session.
 #[utoipa::path(
     get, path = "/api/chat/sessions/{id}", tag = "agents", params(("id" = String, Path)),
-    responses((status = 200, body = SessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses((status = 200, body = AgentSessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
-async fn session(State(agents): State<Agents>, OfAgent(session): OfAgent) -> Answer<axum::Json<SessionView>> {
-    Ok(axum::Json(SessionView::new(&session, agents.settings())))
+async fn session(State(agents): State<Agents>, OfAgent(session): OfAgent) -> Answer<axum::Json<AgentSessionView>> {
+    Ok(axum::Json(AgentSessionView::new(&session, agents.settings())))
 }
 
 /// Remove an agent session: its process and all that was said in it.
@@ -115,15 +115,15 @@ struct SessionChange {
 /// Change what becomes of an agent session's questions for permission.
 #[utoipa::path(
     patch, path = "/api/chat/sessions/{id}", tag = "agents", params(("id" = String, Path)), request_body = SessionChange,
-    responses((status = 200, body = SessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses((status = 200, body = AgentSessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
 async fn change(
     State(agents): State<Agents>,
     OfAgent(session): OfAgent,
     Json(change): Json<SessionChange>,
-) -> Answer<axum::Json<SessionView>> {
+) -> Answer<axum::Json<AgentSessionView>> {
     let changed = agents.set_policy(&session, change.permissions).await?;
-    Ok(axum::Json(SessionView::new(&changed, agents.settings())))
+    Ok(axum::Json(AgentSessionView::new(&changed, agents.settings())))
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -186,7 +186,7 @@ impl Caller {
 
 /// Say something to an agent, and hear what comes of it.
 ///
-/// The answer is a stream of events: `status`, `start`, `delta`, `tool`, `permission`, `message`, then one of `done`,
+/// The answer is a stream of events: `start`, `status`, `delta`, `tool`, `permission`, `message`, then one of `done`,
 /// `aborted` and `error`; each with its number as `id`. Whoever hangs up stops nothing: the events are told again by
 /// `GET /api/chat/runs/{id}/events`.
 #[utoipa::path(

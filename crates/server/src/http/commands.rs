@@ -7,7 +7,7 @@ use super::describe::StreamEvent;
 use super::problem::{Answer, ErrorBody, Problem};
 use super::view::CommandView;
 use crate::error::Error;
-use crate::stead::{CommandEvent, Follow, Stead};
+use crate::stead::{CommandEvent, Follow, Input, Stead};
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -248,22 +248,38 @@ struct HowWrite {
     /// Close it behind these bytes.
     #[serde(default)]
     eof: bool,
+    /// Where in all that the command is ever sent these bytes begin, from 0. What has arrived before is passed over, so that
+    /// a request whose answer was lost may be repeated. For the whole of a command's input or not at all.
+    offset: Option<u64>,
 }
 
+/// How much of a command's input has arrived, in bytes.
+const TAKEN: &str = "stead-stdin-offset";
+
 /// Write to a command that was started with `stdin_open`.
+///
+/// With `offset`, the header `Stead-Stdin-Offset` tells where the next bytes begin; bytes that would leave a gap are refused
+/// (409 `conflict`, with `expected_offset` in its details). A command that waits for its turn is 409 `terminal_busy`: send
+/// them again when it runs.
 #[utoipa::path(
     post, path = "/api/commands/{id}/stdin", tag = "commands", params(("id" = String, Path), HowWrite),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 204), (status = 409, body = ErrorBody), (status = 413, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses(
+        (status = 204, headers(("Stead-Stdin-Offset" = u64, description = "with `offset`: how much has arrived in all"))),
+        (status = 409, body = ErrorBody), (status = 413, body = ErrorBody), (status = "default", body = ErrorBody)
+    )
 )]
 async fn stdin(
     State(stead): State<Stead>,
     OfCommand(id): OfCommand,
     Query(how): Query<HowWrite>,
     super::body::Raw(bytes): super::body::Raw,
-) -> Answer<StatusCode> {
-    stead.send_stdin(&id, bytes.to_vec(), how.eof).await?;
-    Ok(StatusCode::NO_CONTENT)
+) -> Answer<Response> {
+    let input = Input { bytes: bytes.to_vec(), eof: how.eof, offset: how.offset };
+    Ok(match stead.send_stdin(&id, input).await? {
+        Some(taken) => (StatusCode::NO_CONTENT, [(TAKEN, taken.to_string())]).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
 
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -89,13 +89,14 @@ enum Encoding {
     Base64,
 }
 
-/// A command with its output: at most 1 MiB a stream, its beginning and its end.
+/// A command with its output: at most 1 MiB a stream, its beginning and its end. What is no longer kept is null, and the
+/// warning `output_evicted` says so; of a command that goes on in the background, what it has printed so far is null.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ExecView {
     #[serde(flatten)]
     command: CommandView,
-    stdout: String,
-    stderr: String,
+    stdout: Option<String>,
+    stderr: Option<String>,
     /// Something is missing in the middle; the log has it.
     truncated: bool,
 }
@@ -162,12 +163,10 @@ async fn exec(
     let (at, execute) = body.read(thread, caller)?;
     if wants_events(&headers) {
         let command = stead.submit(at, execute).await?;
-        return Ok(super::sse::stream(&stead, stead.follow(&command.id, 0, false).await?));
+        return Ok(super::sse::stream(&stead, stead.follow_asked(&command.id).await?));
     }
     if background {
-        let command = stead.submit(at, execute).await?;
-        let nothing = Kept::new(0);
-        let ran = Ran { command, stdout: nothing.clone(), stderr: nothing };
+        let ran = stead.submit_and_show(at, execute, MOST_SHOWN).await?;
         return Ok((StatusCode::ACCEPTED, axum::Json(ExecView::new(ran, encoding))).into_response());
     }
     let ran = stead.run(at, execute, MOST_SHOWN).await?;
@@ -181,11 +180,11 @@ pub(super) fn wants_events(headers: &HeaderMap) -> bool {
 
 impl ExecView {
     fn new(ran: Ran, encoding: Encoding) -> Self {
-        let truncated = ran.stdout.omitted() + ran.stderr.omitted() > 0;
+        let truncated = [&ran.stdout, &ran.stderr].into_iter().flatten().any(|kept| kept.omitted() > 0);
         Self {
             command: ran.command.into(),
-            stdout: shown(ran.stdout, encoding),
-            stderr: shown(ran.stderr, encoding),
+            stdout: ran.stdout.map(|kept| shown(kept, encoding)),
+            stderr: ran.stderr.map(|kept| shown(kept, encoding)),
             truncated,
         }
     }

@@ -7,6 +7,7 @@ use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Value, json};
+use stead_model::plain::plain;
 use stead_model::proto::FaultCode;
 use utoipa::ToSchema;
 
@@ -70,7 +71,9 @@ impl Problem {
     pub fn new(code: &'static str, message: impl Into<String>) -> Self {
         let known = CODES.iter().find(|(name, ..)| *name == code);
         let (status, retryable) = known.map_or((503, true), |(_, status, retryable)| (*status, *retryable));
-        let error = ErrorDetail { code, message: message.into(), retryable, hint: None, details: None };
+        // Much of it was written by programs, for terminals.
+        let message = plain(&message.into());
+        let error = ErrorDetail { code, message, retryable, hint: None, details: None };
         Self {
             status: StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE),
             body: Box::new(ErrorBody { error }),
@@ -133,6 +136,9 @@ impl From<Error> for Problem {
             Error::Lease(LeaseError::Provider(error)) if error.trouble == Trouble::Exhausted => problem.retry_after(5),
             Error::Refused(fault) if fault.code == FaultCode::Gone => {
                 problem.details(json!({ "earliest": fault.earliest }))
+            }
+            Error::Refused(fault) if fault.expected.is_some() => {
+                problem.details(json!({ "expected_offset": fault.expected }))
             }
             Error::Refused(fault) if fault.code == FaultCode::NotFound => problem.details(json!({ "kind": "command" })),
             Error::Trashed(id) => problem.details(json!({ "kind": "project", "id": id.as_str() })).hint(format!(

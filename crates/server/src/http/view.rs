@@ -13,6 +13,7 @@ use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::TerminalId;
 use stead_model::lease::{Lease, Seen};
+use stead_model::plain::plain;
 use stead_model::proto::Status;
 use stead_model::retention::{Level, Retention};
 use stead_model::session::Session;
@@ -239,7 +240,7 @@ impl LeaseView {
             observed_state: status,
             observed_at: observed_at.map(|at| at.to_string()),
             version,
-            last_error,
+            last_error: last_error.map(|error| plain(&error)),
             warnings: caveats.into_iter().map(warning).collect(),
             instance,
             terminals: terminals.into_iter().map(|terminal| terminal.to_string()).collect(),
@@ -455,7 +456,7 @@ impl From<Command> for CommandView {
             FailureView { code, message }
         };
         let warning =
-            |warning: stead_model::proto::Warning| WarningView { code: warning.code, message: warning.message };
+            |warning: stead_model::proto::Warning| WarningView { code: warning.code, message: plain(&warning.message) };
         Self {
             id: command.id.to_string(),
             thread_id: command.thread.to_string(),

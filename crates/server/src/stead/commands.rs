@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::lease::LeaseError;
 use crate::provider::{Access, in_time};
 use crate::runtime::RuntimeError;
+use crate::seat::Seat;
 use crate::steward::{Steward, StewardError};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,12 +15,34 @@ use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, LeaseId};
 use stead_model::lease::{Lease, Observed};
 use stead_model::proto::{
-    Cancel, CommandInfo, Ending, Fault, FaultCode, FirstSignal, Read, ReadBytes, Reply, Request, StdinBytes,
+    Cancel, CommandInfo, Ending, Fault, FaultCode, FirstSignal, Read, ReadBytes, Reply, Request, Status, StdinBytes,
+    Warning,
 };
 use stead_model::state::Bytes;
 
 /// How long a cancellation is waited for: from the first signal to KILL it takes five seconds.
 const CANCELLED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long it is tried to reach what runs a command, and to find out what became of that.
+const FOUND_WITHIN: Duration = Duration::from_secs(20);
+
+/// Bytes for the standard input of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Input {
+    pub bytes: Vec<u8>,
+    /// Close it behind these bytes.
+    pub eof: bool,
+    /// Where in all that the command is ever sent they begin.
+    pub offset: Option<u64>,
+}
+
+/// What came of asking for something of a command.
+enum Reached {
+    Ended(Command),
+    Answered(Command, Reply),
+    /// It runs where nothing is remembered.
+    Unremembered(Command, Arc<Seat>),
+}
 
 impl Stead {
     /// A command's record, as it is now.
@@ -28,39 +51,80 @@ impl Stead {
         Ok(self.inner.newest_of(row).await)
     }
 
-    /// Ends a command early, and waits for that. One that has ended stays as it ended.
+    /// Ends a command early, and waits for that. One that has ended stays as it ended; one whose instance is gone is found
+    /// to be lost.
     pub async fn cancel(&self, id: &CommandId, first: FirstSignal) -> Result<Command, Error> {
-        let row = row(&self.inner, id).await?;
-        if row.status.is_final() {
-            return Ok(row);
+        let row = match self.reach(id, &Request::Cancel(Cancel { command: id.clone(), first })).await? {
+            Reached::Ended(row) => return Ok(row),
+            Reached::Answered(row, _) => row,
+            Reached::Unremembered(row, seat) => {
+                seat.runtime.cancel(id, first).await?;
+                row
+            }
+        };
+        // It may have ended by now; then the first thing that is heard is its end, or that nothing is kept of it.
+        if let Ok(mut follow) = self.follow(&row.id, u64::MAX - 1, false).await {
+            let ended = async { while let Some(Ok(_)) = follow.next().await {} };
+            let _ = tokio::time::timeout(CANCELLED_WITHIN, ended).await;
         }
-        // Followed from before the signal, so that its end can't be missed.
-        let mut follow = self.follow(id, u64::MAX - 1, false).await?;
-        let cancel = Request::Cancel(Cancel { command: id.clone(), first });
-        match self.inner.ask_of(&row, &cancel).await? {
-            Some(_) => {}
-            None => match self.inner.seat(&row.terminal) {
-                Some(seat) if !seat.runtime.remembers() => {
-                    seat.runtime.cancel(id, first).await?;
-                }
-                _ => return Err(LeaseError::Paused(row.lease).into()),
-            },
-        }
-        let ended = async { while let Some(Ok(_)) = follow.next().await {} };
-        let _ = tokio::time::timeout(CANCELLED_WITHIN, ended).await;
         self.command(id).await
     }
 
-    /// Writes to the standard input of a command that was started with an open one.
-    pub async fn send_stdin(&self, id: &CommandId, bytes: Vec<u8>, eof: bool) -> Result<(), Error> {
-        let row = row(&self.inner, id).await?;
-        if row.status.is_final() {
-            return Err(Error::Conflict(format!("`{id}` has ended and reads nothing any more")));
+    /// Writes to the standard input of a command that was started with an open one. With an offset, which is the place of
+    /// the first byte in all that it is ever sent, what has arrived before is passed over. Says how much has arrived then.
+    pub async fn send_stdin(&self, id: &CommandId, input: Input) -> Result<Option<u64>, Error> {
+        let Input { bytes, eof, offset } = input;
+        let until = offset.map(|offset| offset.saturating_add(bytes.len() as u64));
+        let stdin = Request::Stdin(StdinBytes { command: id.clone(), bytes: Bytes(bytes), eof, offset });
+        match self.reach(id, &stdin).await? {
+            Reached::Ended(_) => Err(Error::Conflict(format!("`{id}` has ended and reads nothing any more"))),
+            Reached::Answered(_, Reply::Taken(taken)) => Ok(Some(taken)),
+            // A steward from before there was such an answer.
+            Reached::Answered(_, _) => Ok(until),
+            Reached::Unremembered(..) => {
+                Err(Error::Unsupported("commands on this provider can't be written to while they run".to_owned()))
+            }
         }
-        let stdin = Request::Stdin(StdinBytes { command: id.clone(), bytes: Bytes(bytes), eof, offset: None });
-        match self.inner.ask_of(&row, &stdin).await? {
-            Some(_) => Ok(()),
-            None => Err(LeaseError::Paused(row.lease).into()),
+    }
+
+    /// Asks the steward that runs a command for something, as long as it runs. A steward or an instance that is gone is
+    /// waited for until it is known what became of the command.
+    async fn reach(&self, id: &CommandId, request: &Request) -> Result<Reached, Error> {
+        let until = tokio::time::Instant::now() + FOUND_WITHIN;
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let row = row(&self.inner, id).await?;
+            if row.status.is_final() {
+                return Ok(Reached::Ended(row));
+            }
+            let why = match self.inner.reader(&row.lease).await {
+                Ok(Some(steward)) => match steward.request(request).await {
+                    Ok(reply) => return Ok(Reached::Answered(row, reply)),
+                    // It may be on its way there, or what was there has forgotten it.
+                    Err(StewardError::Fault(fault)) if fault.code == FaultCode::NotFound => Error::Refused(fault),
+                    Err(StewardError::Fault(fault)) => return Err(Error::Refused(fault)),
+                    Err(error) if may_be_repeated(request) => RuntimeError::Broken(error).into(),
+                    // Whether it arrived, nobody knows; a second time it might be too much.
+                    Err(error) => return Err(RuntimeError::Broken(error).into()),
+                },
+                Ok(None) => match self.inner.seat(&row.terminal) {
+                    Some(seat) if !seat.runtime.remembers() => return Ok(Reached::Unremembered(row, seat)),
+                    _ if self.inner.is_paused(&row.lease).await => {
+                        return Err(LeaseError::Paused(row.lease).into());
+                    }
+                    _ => Error::Broken("its instance is gone, or being replaced".to_owned()),
+                },
+                Err(error) if super::follow::is_break(&error) => error,
+                Err(error) => return Err(error),
+            };
+            if tokio::time::Instant::now() >= until {
+                let message = format!("`{id}` can't be reached just now: {why}");
+                return Err(Error::Broken(message));
+            }
+            // Whoever watches over it writes down what became of it, if somebody can say.
+            super::watch::look(&self.inner).await;
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(500));
         }
     }
 
@@ -83,6 +147,11 @@ impl Stead {
         }
         super::follow::read_past(&self.inner, &row, stream, offset, length).await
     }
+}
+
+/// Whether it does no harm to ask for something a second time, when the first was perhaps heard.
+fn may_be_repeated(request: &Request) -> bool {
+    !matches!(request, Request::Stdin(StdinBytes { offset: None, .. }))
 }
 
 /// The row of a command; those of a moment ago are still on their way to the store.
@@ -133,19 +202,35 @@ impl Inner {
                 return row;
             }
         };
-        if !row.status.is_final() {
-            return known;
+        if !known.status.is_final() {
+            return row.joined(known);
         }
-        let Some(ending) = row.ending.clone() else { return row };
-        // It stays as it ended; only its output has grown.
-        let streams_open = known.ending.as_ref().is_some_and(|ending| ending.streams_open);
-        let (stdout_bytes, stderr_bytes) = (known.stdout_bytes, known.stderr_bytes);
-        let grown = Command { ending: Some(Ending { streams_open, ..ending }), stdout_bytes, stderr_bytes, ..row };
-        if !streams_open {
-            // Nothing more can come: nobody needs to ask for it again.
-            self.ledger.note(grown.clone()).await;
+        // Whoever is told that it has ended must hear the same tomorrow.
+        self.settle(known).await.unwrap_or(row)
+    }
+
+    /// The end of a command as it stands, when an end is learnt of: the first that anybody wrote down, with what has been
+    /// printed since. Whoever tells an end tells this one.
+    pub(super) async fn settle(&self, learnt: Command) -> Result<Command, Error> {
+        if self.ledger.end_of(&learnt).is_none()
+            && let Some(row) = self.core.store.command(&learnt.id).await?
+            && row.status.is_final()
+        {
+            let stands = row.clone().joined(learnt);
+            return Ok(if stands == row { row } else { self.ledger.note(stands).await });
         }
-        grown
+        Ok(self.ledger.note(learnt).await)
+    }
+
+    /// The same for what a steward, or the journal that it left, says.
+    pub(super) async fn settled(&self, row: &Command, info: &CommandInfo) -> Result<Command, Error> {
+        self.settle(self.describe(row, info).await?).await
+    }
+
+    /// Whether a lease sleeps, and what runs in it can't be asked for anything until somebody wakes it.
+    async fn is_paused(&self, lease: &LeaseId) -> bool {
+        let looked = self.leases.look(lease, "read.status").await;
+        looked.is_ok_and(|ready| ready.lease.observed == Observed::Paused)
     }
 
     /// Whether what runs in a lease may go on some time.
@@ -229,6 +314,22 @@ impl Inner {
             told
         })
     }
+}
+
+/// Whether a command has printed so much to a stream, or may have, when nothing of it is kept any more.
+pub(super) fn is_missing(command: &Command, bytes: u64) -> bool {
+    bytes > 0 || command.status == Status::Lost
+}
+
+/// The record of a command as it is answered when its output would be, too, and is no longer kept. Only the answer says so:
+/// the record itself has not changed.
+pub(super) fn without_output(mut command: Command) -> Command {
+    if is_missing(&command, command.stdout_bytes.max(command.stderr_bytes)) {
+        let message = "the output of this command is no longer kept".to_owned();
+        let ending = command.ending.get_or_insert_with(|| Ending::new(command.status, None));
+        ending.warnings.push(Warning { code: "output_evicted".to_owned(), message });
+    }
+    command
 }
 
 /// The output of a command was removed, or never was where it could be kept.

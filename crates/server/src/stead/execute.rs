@@ -18,6 +18,7 @@ use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, ProviderName, ShellId};
+use stead_model::plain::plain;
 use stead_model::proto::{CommandInfo, Ending, Fault, FaultCode, FirstSignal, IfBusy, Status, Stdin, Warning};
 use stead_model::state::Bytes;
 
@@ -69,21 +70,39 @@ impl Executed {
     }
 }
 
+/// All that a command prints.
+#[derive(Debug, Default)]
+struct Heard {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    is_evicted: bool,
+}
+
+impl Listener for Heard {
+    fn hear(&mut self, told: Told) {
+        if let Told::Output(chunk) = told {
+            match chunk.stream {
+                Stream::Stdout => self.stdout.extend_from_slice(&chunk.bytes),
+                Stream::Stderr => self.stderr.extend_from_slice(&chunk.bytes),
+            }
+        }
+    }
+
+    fn evicted(&mut self) {
+        self.is_evicted = true;
+    }
+}
+
 impl Sandbox {
-    /// Runs a command and waits for its end and its output.
+    /// Runs a command and waits for its end and its output. What ran some time ago, and whose output is no longer kept, is
+    /// `gone`.
     pub async fn run(&self, execute: Execute) -> Result<Executed, Error> {
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let command = {
-            let mut collect = |told: Told| {
-                if let Told::Output(chunk) = told {
-                    match chunk.stream {
-                        Stream::Stdout => stdout.extend_from_slice(&chunk.bytes),
-                        Stream::Stderr => stderr.extend_from_slice(&chunk.bytes),
-                    }
-                }
-            };
-            self.execute(execute, &mut collect).await?
-        };
+        let mut heard = Heard::default();
+        let command = self.execute(execute, &mut heard).await?;
+        let Heard { stdout, stderr, is_evicted } = heard;
+        if is_evicted && command.stdout_bytes + command.stderr_bytes > 0 {
+            return Err(super::commands::gone());
+        }
         Ok(Executed { command, stdout, stderr })
     }
 
@@ -156,21 +175,27 @@ impl Sandbox {
                     self.inner.ledger.take_back(&row.id).await;
                     return Err(error);
                 }
-                let ended = give_up(&self.inner, &row, &error, travel.never_ran);
-                self.inner.core.measure.ended(ended.status, false, begun.elapsed());
-                self.log(&travel.seat, &ended).await;
-                self.inner.ledger.note(ended).await;
+                if let Some(fault) = travel.why_never_ran(&error).await {
+                    let ended = self.inner.ledger.note(fail(&self.inner, &row, fault)).await;
+                    self.inner.core.measure.ended(ended.status, false, begun.elapsed());
+                    self.log(&travel.seat, &ended).await;
+                    self.inner.ledger.flush().await;
+                } else {
+                    // It may run, or have run: it is not said to be lost before that is certain.
+                    super::watch::leave(&self.inner, [row]);
+                    super::watch::look_soon(&self.inner);
+                }
                 return Err(error);
             }
         };
         let ended = self.acknowledge(&travel.seat, ended).await;
         let ended = self.keep_output(&travel.seat, ended).await;
+        let ended = self.inner.ledger.note(ended).await;
         let state_changed = ended.ending.as_ref().is_some_and(|ending| ending.state_changed);
         self.inner.core.measure.ended(ended.status, state_changed, begun.elapsed());
         travel.seat.touch(&self.inner.core);
         self.log(&travel.seat, &ended).await;
-        self.inner.ledger.note(ended.clone()).await;
-        if !travel.seat.keeps_state {
+        if !travel.seat.keeps_state || ended.status == Status::Lost {
             // No journal would know how it ended.
             self.inner.ledger.flush().await;
         }
@@ -183,8 +208,8 @@ impl Sandbox {
         }
     }
 
-    /// The same id again: the same record, with the output as far as whoever ran it still has it. `None`: there was no
-    /// room for it, and it is to be asked for anew.
+    /// The same id again: the same record, with the output as far as it is still kept. `None`: there was no room for it, and
+    /// it is to be asked for anew.
     async fn repeat(
         &self,
         seat: &Seat,
@@ -192,48 +217,66 @@ impl Sandbox {
         run: &Run,
         listener: &mut dyn Listener,
     ) -> Result<Option<Command>, Error> {
-        // Asked for only where it is known: what isn't would be run. What can't be asked is not known there.
-        let known = || async {
-            match seat.runtime.look_up(&run.command).await {
-                Ok(info) => Ok(info.is_some()),
-                Err(RuntimeError::Refused(fault)) => Err(Error::from(fault)),
-                Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok(false),
-            }
-        };
+        let listener = &mut Once { listener, seen: 0 };
+        if before.row.status.is_final() {
+            return self.tell_again(before.row, listener).await.map(Some);
+        }
         if seat.runtime.remembers() {
-            if !known().await? {
+            if known(seat, run).await?.is_none() {
                 // Whoever has it is still on the way there.
                 before.arrival().await;
             }
-            if known().await? {
-                match seat.runtime.run(run, 0, listener).await {
-                    Ok(info) => {
-                        let ended = conclude(&before.row, seat, &info);
-                        if ended.status != before.row.status {
-                            // Whoever had it may have given it up for lost, or be about to: what is answered stands.
-                            self.inner.ledger.note(ended.clone()).await;
-                            self.inner.ledger.flush().await;
-                        }
-                        return Ok(Some(ended));
-                    }
+            match known(seat, run).await? {
+                Some(info) if info.status.is_final() => {
+                    let ended = self.inner.settle(conclude(&before.row, seat, &info)).await?;
+                    return self.tell_again(ended, listener).await.map(Some);
+                }
+                // Asked for only where it is known: what isn't would be run.
+                Some(_) => match seat.runtime.run(run, 0, listener).await {
+                    Ok(info) => return self.inner.settle(conclude(&before.row, seat, &info)).await.map(Some),
                     Err(RuntimeError::Refused(fault)) => return Err(fault.into()),
                     // What ran it may be gone: whoever has it, or watches over it, finds out.
                     Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => {}
-                }
+                },
+                None => {}
             }
         }
         let row = before.row.clone();
-        match before.wait().await? {
-            claim::Waited::Ended(ended) => Ok(Some(*ended)),
-            claim::Waited::TurnedAway => Ok(None),
+        let ended = match before.wait().await? {
+            claim::Waited::Ended(ended) => *ended,
+            claim::Waited::TurnedAway => return Ok(None),
             claim::Waited::Open => {
                 let id = row.id.clone();
                 match tokio::time::timeout(FOUND_OUT, self.see_end(row)).await {
-                    Ok(ended) => ended.map(Some),
-                    Err(_) => Err(Error::Conflict(format!("`{id}` was sent before, and has not ended"))),
+                    Ok(ended) => ended?,
+                    Err(_) => return Err(Error::Conflict(format!("`{id}` was sent before, and has not ended"))),
                 }
             }
+        };
+        self.tell_again(ended, listener).await.map(Some)
+    }
+
+    /// Tells everything that a command which has ended told while it ran, as far as that is kept.
+    pub(super) async fn tell_again(&self, ended: Command, listener: &mut dyn Listener) -> Result<Command, Error> {
+        if ended.status == Status::Failed {
+            return Ok(ended);
         }
+        let stead = Stead { inner: Arc::clone(&self.inner) };
+        let told = match stead.replay(&ended.id, 0, false).await {
+            Ok(mut follow) => loop {
+                match follow.next().await {
+                    Some(Ok(event)) => listener.hear(event.told()),
+                    Some(Err(error)) => break Err(error),
+                    None => break Ok(()),
+                }
+            },
+            Err(error) => Err(error),
+        };
+        match told {
+            Err(Error::Refused(fault)) if fault.code == FaultCode::Gone => listener.evicted(),
+            told => told?,
+        }
+        Ok(ended)
     }
 
     /// Waits for the end of a command that somebody else sent, and has left.
@@ -300,6 +343,36 @@ impl Sandbox {
     }
 }
 
+/// Passes each event on once, though a command is told from its beginning a second time.
+struct Once<'a> {
+    listener: &'a mut dyn Listener,
+    /// The last place in its sequence that was passed on.
+    seen: u64,
+}
+
+impl Listener for Once<'_> {
+    fn hear(&mut self, told: Told) {
+        let place = told.seq();
+        if place.is_none_or(|seq| seq > self.seen) {
+            self.seen = place.unwrap_or(self.seen);
+            self.listener.hear(told);
+        }
+    }
+
+    fn evicted(&mut self) {
+        self.listener.evicted();
+    }
+}
+
+/// What a shell says of a command that is asked for again; nothing if it can't be asked.
+async fn known(seat: &Seat, run: &Run) -> Result<Option<CommandInfo>, Error> {
+    match seat.runtime.look_up(&run.command).await {
+        Ok(info) => Ok(info),
+        Err(RuntimeError::Refused(fault)) => Err(Error::from(fault)),
+        Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok(None),
+    }
+}
+
 /// One command on its way, over any number of connections.
 pub(super) struct Travel<'a> {
     sandbox: &'a Sandbox,
@@ -326,6 +399,19 @@ impl<'a> Travel<'a> {
     /// Whoever asked for it has been told that it is on its way.
     pub(super) fn answered(self) -> Self {
         Self { answered: true, ..self }
+    }
+
+    /// Why a command that was given up never ran; none if it may have. A refusal is one only as long as its shell hasn't
+    /// got it: later it means that it can't be followed.
+    async fn why_never_ran(&self, error: &Error) -> Option<Fault> {
+        match error {
+            _ if self.never_ran => Some(Fault::new(FaultCode::Unavailable, error.to_string())),
+            Error::Refused(fault) if self.seen == 0 => {
+                let known = self.seat.runtime.look_up(&self.run.command).await;
+                matches!(known, Ok(None)).then(|| fault.clone())
+            }
+            _ => None,
+        }
     }
 
     async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {
@@ -498,19 +584,6 @@ pub(super) fn is_turned_away(error: &Error) -> bool {
     matches!(error, Error::Refused(fault) if matches!(fault.code, FaultCode::Busy | FaultCode::LimitReached))
 }
 
-/// It never ran; or it can't be said that it did, nor that it didn't.
-fn give_up(inner: &Inner, row: &Command, error: &Error, never_ran: bool) -> Command {
-    if let Error::Refused(fault) = error {
-        return fail(inner, row, fault.clone());
-    }
-    let fault = Fault::new(FaultCode::Unavailable, error.to_string());
-    if never_ran {
-        return fail(inner, row, fault);
-    }
-    let ending = Ending { error: Some(fault), ..Ending::new(Status::Lost, None) };
-    row.end(ending, inner.core.now()).unwrap_or_else(|_| row.clone())
-}
-
 /// Prepares a fresh sandbox. Each command has an id made of the lease's, so a steward that has run it doesn't again; one
 /// that has failed is tried again under the next id.
 pub(super) async fn init(inner: &Inner, seat: &Seat, provider: &ProviderName) -> Result<(), Error> {
@@ -551,7 +624,7 @@ pub(super) async fn init(inner: &Inner, seat: &Seat, provider: &ProviderName) ->
                 provider: provider.to_string(),
                 command: text.clone(),
                 status: status.unwrap_or_default(),
-                output: String::from_utf8_lossy(&output).chars().take(500).collect(),
+                output: plain(&String::from_utf8_lossy(&output)).chars().take(500).collect(),
             });
         }
         seat.acknowledge(info.state_version);

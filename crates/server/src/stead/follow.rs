@@ -10,7 +10,7 @@
 
 mod disk;
 
-use super::commands::{gone, row};
+use super::commands::{gone, row, without_output};
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::lease::LeaseError;
@@ -23,7 +23,7 @@ use stead_model::command::Command;
 use stead_model::frame::{Chunk, Stream};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::lease::Observed;
-use stead_model::proto::{self, CommandInfo, Event, FaultCode, ReadBytes, Reply, Request, Status};
+use stead_model::proto::{self, At, CommandInfo, Event, FaultCode, ReadBytes, Reply, Request, Status};
 use stead_model::state::Bytes;
 use stead_steward::past::{self, PastCommand, PastEvent};
 use tokio::sync::{mpsc, oneshot};
@@ -46,6 +46,30 @@ pub enum CommandEvent {
     Started { seq: u64, at: u64 },
     Output(Chunk),
     Ended { seq: u64, command: Box<Command> },
+}
+
+impl CommandEvent {
+    /// As whoever runs the command hears it.
+    pub(super) fn told(self) -> Told {
+        match self {
+            Self::Queued { seq, at } => Told::Event(Event::Queued(At { seq, at })),
+            Self::Started { seq, at } => Told::Event(Event::Started(At { seq, at })),
+            Self::Output(chunk) => Told::Output(chunk),
+            Self::Ended { seq, command } => {
+                let at = command.ended_at.map_or(0, |at| at.0.saturating_mul(1000));
+                Told::Event(Event::Ended(At { seq, at }))
+            }
+        }
+    }
+}
+
+/// What is told of a command whose output is no longer kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Evicted {
+    /// That it is gone, and nothing else.
+    Refused,
+    /// How it began and ended, and that its output is gone.
+    LeftOut,
 }
 
 /// A command being followed. Dropping it stops nothing but the following.
@@ -72,15 +96,28 @@ impl Stead {
     /// Follows a command from behind a place in its sequence; with `late` past its end, as long as something may still
     /// write.
     pub async fn follow(&self, id: &CommandId, after: u64, late: bool) -> Result<Follow, Error> {
-        self.begin(id, after, late, false).await
+        self.begin(id, after, late, false, Evicted::Refused).await
+    }
+
+    /// Follows a command that was asked for, perhaps not for the first time, from its beginning. If it ended long ago, and
+    /// its output is no longer kept, its end is told without it.
+    pub async fn follow_asked(&self, id: &CommandId) -> Result<Follow, Error> {
+        self.begin(id, 0, false, false, Evicted::LeftOut).await
     }
 
     /// The same, but only what has happened so far.
     pub async fn replay(&self, id: &CommandId, after: u64, late: bool) -> Result<Follow, Error> {
-        self.begin(id, after, late, true).await
+        self.begin(id, after, late, true, Evicted::Refused).await
     }
 
-    async fn begin(&self, id: &CommandId, after: u64, late: bool, only_past: bool) -> Result<Follow, Error> {
+    async fn begin(
+        &self,
+        id: &CommandId,
+        after: u64,
+        late: bool,
+        only_past: bool,
+        evicted: Evicted,
+    ) -> Result<Follow, Error> {
         let command = row(&self.inner, id).await?;
         let (events, inbox) = mpsc::channel(AHEAD);
         let (opened, open) = oneshot::channel();
@@ -90,6 +127,7 @@ impl Stead {
             seen: after,
             late,
             only_past,
+            evicted,
             told_end: false,
             events,
             opened: Some(opened),
@@ -109,6 +147,7 @@ struct Tail {
     late: bool,
     /// Nothing that comes later is waited for.
     only_past: bool,
+    evicted: Evicted,
     told_end: bool,
     events: mpsc::Sender<Result<CommandEvent, Error>>,
     /// Told once: whether there is something to follow.
@@ -195,7 +234,7 @@ impl Tail {
             Err(error) => return Ok(Err(RuntimeError::from(error).into())),
         };
         if known.evicted {
-            return Ok(Err(gone()));
+            return self.without_output(Some(&known), None).await;
         }
         let mut disk = match disk::Disk::of(&self.inner, &self.row).await {
             Ok(disk) => disk,
@@ -250,7 +289,7 @@ impl Tail {
             Ok(_) => return Ok(Err(Error::Broken("it answered another question".to_owned()))),
             Err(error) => return Ok(Err(RuntimeError::from(error).into())),
         };
-        match self.inner.describe(&self.row, &info).await {
+        match self.inner.settled(&self.row, &info).await {
             Ok(command) => {
                 self.tell(CommandEvent::Ended { seq, command: Box::new(command) }).await?;
                 Ok(Ok(()))
@@ -259,14 +298,59 @@ impl Tail {
         }
     }
 
+    /// A command whose output was removed, or never was where it could be kept.
+    async fn without_output(
+        &mut self,
+        info: Option<&CommandInfo>,
+        past: Option<&PastCommand>,
+    ) -> Result<Result<Step, Error>, Left> {
+        if self.evicted == Evicted::Refused {
+            return Ok(Err(gone()));
+        }
+        let command = match info {
+            Some(info) => self.inner.settled(&self.row, info).await,
+            None => Ok(self.row.clone()),
+        };
+        let command = match command {
+            Ok(command) => command,
+            Err(error) => return Ok(Err(error)),
+        };
+        let read = if past.is_none() { read(&self.inner, &self.row).await.ok().flatten() } else { None };
+        let events = past.or(read.as_ref()).map_or(&[][..], |past| &past.events);
+        self.open();
+        for event in events {
+            match event {
+                PastEvent::Queued { seq, at } => self.tell(CommandEvent::Queued { seq: *seq, at: *at }).await?,
+                PastEvent::Started { seq, at } => self.tell(CommandEvent::Started { seq: *seq, at: *at }).await?,
+                PastEvent::Output(_) | PastEvent::Ended { .. } => {}
+            }
+        }
+        let end = events.iter().rev().find(|event| matches!(event, PastEvent::Ended { .. })).map(PastEvent::seq);
+        let seq = end.or(info.map(|info| info.last_seq)).unwrap_or(0).max(self.seen + 1);
+        self.tell(CommandEvent::Ended { seq, command: Box::new(without_output(command)) }).await?;
+        Ok(Ok(Step::Over))
+    }
+
     /// What the journal has now. Where this machine can't read it, the steward has to be followed, and that ends with
     /// the command.
     async fn so_far(&mut self) -> Result<Result<Step, Error>, Left> {
         match read(&self.inner, &self.row).await {
-            Ok(Some(past)) if past.info.evicted => Ok(Err(gone())),
-            Ok(Some(past)) => {
+            Ok(Some(past)) if past.info.evicted => self.without_output(Some(&past.info), Some(&past)).await,
+            Ok(Some(mut past)) => {
+                let over = self.row.status.is_final();
+                if over && !past.info.status.is_final() {
+                    past.add_what_was_left();
+                }
                 self.open();
-                Ok(self.replay(past).await?.map(|()| Step::Over))
+                let last = past.info.last_seq;
+                if let Err(error) = self.replay(past).await? {
+                    return Ok(Err(error));
+                }
+                if over && !self.told_end {
+                    // Its journal doesn't tell its end, and never will.
+                    self.tell(CommandEvent::Ended { seq: last + 1, command: Box::new(self.row.clone()) }).await?;
+                }
+                Ok(Ok(Step::Over))
             }
             Ok(None) => {
                 self.only_past = false;
@@ -289,7 +373,7 @@ impl Tail {
         let mut last = 0;
         if let Some(mut past) = past {
             if past.info.evicted {
-                return Ok(Err(gone()));
+                return self.without_output(Some(&past.info), Some(&past)).await;
             }
             if over && !past.info.status.is_final() {
                 past.add_what_was_left();
@@ -301,7 +385,7 @@ impl Tail {
             }
         } else if over && self.row.ending.is_some() && self.row.status != Status::Failed {
             // It ran where nothing was kept.
-            return Ok(Err(gone()));
+            return self.without_output(None, None).await;
         } else {
             self.open();
         }
@@ -355,6 +439,8 @@ impl Tail {
                     });
                     let bytes = match read.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
                         Ok(bytes) => bytes,
+                        // It was removed while we read.
+                        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Err(gone())),
                         Err(error) => return Ok(Err(Error::Io(format!("the output can't be read: {error}")))),
                     };
                     let (seq, stream, offset, at, late) = (chunk.seq, chunk.stream, chunk.offset, chunk.at, chunk.late);
@@ -362,11 +448,9 @@ impl Tail {
                 }
                 PastEvent::Ended { seq, .. } => {
                     ended = true;
-                    let known = self.inner.describe(&self.row, &past.info).await;
-                    let command = if self.row.status.is_final() {
-                        self.row.clone()
-                    } else {
-                        known.unwrap_or_else(|_| self.row.clone())
+                    let command = match self.inner.settled(&self.row, &past.info).await {
+                        Ok(command) => command,
+                        Err(error) => return Ok(Err(error)),
                     };
                     self.tell(CommandEvent::Ended { seq: *seq, command: Box::new(command) }).await?;
                 }
@@ -400,7 +484,7 @@ impl Tail {
 }
 
 /// Whether it is the way to the steward that failed, which may do better in a moment.
-fn is_break(error: &Error) -> bool {
+pub(super) fn is_break(error: &Error) -> bool {
     matches!(error, Error::Broken(_) | Error::Lease(LeaseError::Unclear(_)))
         || matches!(error, Error::Lease(LeaseError::Provider(error)) if error.trouble != Trouble::Unsupported)
 }

@@ -77,6 +77,7 @@ impl Stead {
     /// Newest first.
     pub async fn list_projects(&self, filter: &Filter, list: &List) -> Result<Listed<Project>, Error> {
         let (page, limit) = list.page("projects")?;
+        self.inner.ledger.flush().await;
         let found = self.inner.core.store.projects(filter, &page).await?;
         let place = |project: &Project| super::lists::thing(project.created_at, &project.id);
         let mut listed = Listed::cut(found, limit, "projects", place);
@@ -106,6 +107,7 @@ impl Stead {
         if let Some(config) = &change.config {
             check_provider(&self.inner, config)?;
         }
+        self.inner.ledger.flush().await;
         let changed = update(&self.inner, id, |project| {
             if from.is_some_and(|from| *from != project.config) {
                 return Err(Error::Conflict(format!("project `{id}` was configured otherwise meanwhile")));

@@ -1,9 +1,10 @@
 //! Commands that go on by themselves: whoever asked for one may leave, and find it again by its id.
 
+use super::commands::{is_missing, without_output};
 use super::execute::{Travel, fail, is_turned_away, prepare, with_info};
 use super::{Execute, Sandbox, Stead, Where, claim, sit};
 use crate::error::Error;
-use crate::runtime::{Run, RuntimeError};
+use crate::runtime::{Listener, Run, RuntimeError};
 use crate::seat::{Busy, Seat};
 use crate::steward::Told;
 use std::sync::Arc;
@@ -51,8 +52,48 @@ impl Kept {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ran {
     pub command: Command,
-    pub stdout: Kept,
-    pub stderr: Kept,
+    /// Absent: it printed something that is no longer kept.
+    pub stdout: Option<Kept>,
+    pub stderr: Option<Kept>,
+}
+
+/// Keeps as much as was asked for of what a command prints.
+struct Keep {
+    stdout: Kept,
+    stderr: Kept,
+    is_evicted: bool,
+}
+
+impl Listener for Keep {
+    fn hear(&mut self, told: Told) {
+        if let Told::Output(chunk) = told {
+            match chunk.stream {
+                Stream::Stdout => self.stdout.push(&chunk.bytes),
+                Stream::Stderr => self.stderr.push(&chunk.bytes),
+            }
+        }
+    }
+
+    fn evicted(&mut self) {
+        self.is_evicted = true;
+    }
+}
+
+impl Keep {
+    fn new(most: usize) -> Self {
+        Self { stdout: Kept::new(most), stderr: Kept::new(most), is_evicted: false }
+    }
+
+    fn of(mut self, command: Command) -> Ran {
+        self.stdout.trim();
+        self.stderr.trim();
+        if !self.is_evicted {
+            return Ran { command, stdout: Some(self.stdout), stderr: Some(self.stderr) };
+        }
+        let nothing = |bytes| (!is_missing(&command, bytes)).then(|| Kept::new(0));
+        let (stdout, stderr) = (nothing(command.stdout_bytes), nothing(command.stderr_bytes));
+        Ran { command: without_output(command), stdout, stderr }
+    }
 }
 
 impl Stead {
@@ -62,19 +103,9 @@ impl Stead {
         let stead = self.clone();
         let work = async move {
             let sandbox = stead.get_sandbox(at).await?;
-            let (mut stdout, mut stderr) = (Kept::new(most), Kept::new(most));
-            let mut keep = |told: Told| {
-                if let Told::Output(chunk) = told {
-                    match chunk.stream {
-                        Stream::Stdout => stdout.push(&chunk.bytes),
-                        Stream::Stderr => stderr.push(&chunk.bytes),
-                    }
-                }
-            };
+            let mut keep = Keep::new(most);
             let command = sandbox.execute(execute, &mut keep).await?;
-            stdout.trim();
-            stderr.trim();
-            Ok(Ran { command, stdout, stderr })
+            Ok(keep.of(command))
         };
         self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
     }
@@ -91,6 +122,27 @@ impl Stead {
     }
 }
 
+impl Stead {
+    /// The same with what it has printed, if it had ended before: then nobody has to ask for that again. Of one that has
+    /// not, output is absent where there is some already.
+    pub async fn submit_and_show(&self, at: Where, execute: Execute, most: usize) -> Result<Ran, Error> {
+        let stead = self.clone();
+        let work = async move {
+            let sandbox = stead.get_sandbox(at).await?;
+            let command = sandbox.clone().submit(execute).await?;
+            if command.status.is_final() {
+                let mut keep = Keep::new(most);
+                let command = sandbox.tell_again(command, &mut keep).await?;
+                return Ok(keep.of(command));
+            }
+            let nothing = |bytes| (bytes == 0).then(|| Kept::new(0));
+            let (stdout, stderr) = (nothing(command.stdout_bytes), nothing(command.stderr_bytes));
+            Ok(Ran { command, stdout, stderr })
+        };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+}
+
 impl Sandbox {
     async fn submit(self, execute: Execute) -> Result<Command, Error> {
         let (seat, busy) = sit::enter(&self.inner, &self.at).await?;
@@ -100,7 +152,7 @@ impl Sandbox {
         let claim = if chosen {
             match claim::make(&self.inner, &seat, &mut row).await? {
                 claim::Made::Now(claim) => Some(claim),
-                claim::Made::Before(before) => return Ok(before.row),
+                claim::Made::Before(before) => return Ok(self.inner.newest_of(before.row).await),
             }
         } else {
             self.inner.ledger.note(row.clone()).await;

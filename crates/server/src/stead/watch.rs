@@ -10,7 +10,7 @@
 
 use super::{Inner, Recovered, claim, execute, sit};
 use crate::error::Error;
-use crate::lease::Ready;
+use crate::lease::{LeaseError, Ready};
 use crate::provider::in_time;
 use crate::runtime::{Run, Runtime};
 use crate::steward::Told;
@@ -44,6 +44,8 @@ pub(super) async fn look(inner: &Arc<Inner>) {
             Ok(ready) => {
                 seen.insert(lease, ready);
             }
+            // Deleted, and everything in it.
+            Err(LeaseError::NotFound(_)) => {}
             Err(error) => {
                 tracing::debug!(%error, %lease, "can't be looked at");
                 leave(inner, commands.extract_if(.., |_, command| command.lease == lease).map(|(_, command)| command));
@@ -168,7 +170,7 @@ enum Known {
     Running(Arc<dyn Runtime>),
     /// Its journal would have it.
     Never,
-    /// No journal is kept.
+    /// No journal is kept, or it ran on an instance whose journal is gone.
     Nothing,
 }
 
@@ -179,9 +181,16 @@ async fn ask(inner: &Arc<Inner>, command: &Command, ready: &Ready) -> Result<Kno
     Ok(match runtime.look_up(&command.id).await? {
         Some(info) if info.status.is_final() => Known::Ended(Box::new(info)),
         Some(_) => Known::Running(runtime),
-        None if runtime.remembers() => Known::Never,
+        None if runtime.remembers() && (is_kept(inner, ready)? || ready.lease.instance == command.instance) => {
+            Known::Never
+        }
         None => Known::Nothing,
     })
+}
+
+/// Whether the journal of an instance is that of all before it, too.
+fn is_kept(inner: &Inner, ready: &Ready) -> Result<bool, Error> {
+    Ok(inner.core.provider(&ready.lease.provider)?.capabilities().durable_journal)
 }
 
 /// Follows a command that began under another server, to write down how it ends.
@@ -239,7 +248,7 @@ async fn close_unsent(inner: &Arc<Inner>, command: &Command) -> Result<(), Error
         leave(inner, [row]);
         return Ok(());
     }
-    let message = "the server ended before the command came to its shell; it never ran";
+    let message = "the command never came to its shell; it never ran";
     inner.ledger.note(execute::fail(inner, &row, Fault::new(FaultCode::Unavailable, message))).await;
     inner.ledger.flush().await;
     Ok(())
@@ -247,16 +256,28 @@ async fn close_unsent(inner: &Arc<Inner>, command: &Command) -> Result<(), Error
 
 async fn lose(inner: &Inner, command: &Command, info: Option<CommandInfo>, recovered: &mut Recovered) {
     recovered.lost.push(command.id.clone());
+    let never_began = info.as_ref().is_some_and(|info| info.status == Status::Queued) && is_whole(inner, command).await;
     let base = match info {
         Some(info) => inner.described(command, &info).await,
         None => command.clone(),
     };
-    // Queued in its journal and never begun: that it didn't run is known, but not to whoever waits for it.
-    let lost = Command {
-        status: Status::Lost,
-        ending: Some(Ending::new(Status::Lost, None)),
-        ended_at: Some(inner.core.now()),
-        ..base
+    // What its journal has as waiting was never given to its shell: the next steward there will say the same.
+    let ended = if never_began {
+        let message = "its instance ended before it could run";
+        execute::fail(inner, &base, Fault::new(FaultCode::Unavailable, message))
+    } else {
+        Command {
+            status: Status::Lost,
+            ending: Some(Ending::new(Status::Lost, None)),
+            ended_at: Some(inner.core.now()),
+            ..base
+        }
     };
-    inner.ledger.note(lost).await;
+    inner.ledger.note(ended).await;
+}
+
+/// Whether the journal that tells of a command is the one that its steward wrote, not a copy that may lack its end.
+async fn is_whole(inner: &Inner, command: &Command) -> bool {
+    let Ok(Some(lease)) = inner.core.store.lease(&command.lease).await else { return false };
+    inner.core.provider(&lease.provider).is_ok_and(|provider| provider.journal(&lease.id).is_some())
 }

@@ -1,7 +1,7 @@
 //! Commands.
 
 use crate::rig::*;
-use stead_model::command::{Command, STATUSES, replaces};
+use stead_model::command::{Command, STATUSES};
 use stead_model::lease::Lease;
 use stead_model::proto::{Ending, Fault, FaultCode, Status, Warning};
 use stead_model::state::Bytes;
@@ -14,7 +14,7 @@ on_every_store![
     a_taken_command_id_is_refused,
     a_command_of_no_thread_is_refused,
     saving_inserts_and_replaces,
-    what_has_ended_is_neither_taken_back_nor_made_unknown,
+    a_final_record_never_changes_but_for_what_its_children_write,
     one_of_a_deleted_thread_does_not_hold_up_the_others,
     one_of_a_deleted_thread_does_not_turn_up_in_another_of_its_name,
     the_ids_of_a_deleted_thread_are_spent_for_a_day,
@@ -89,17 +89,42 @@ async fn saving_inserts_and_replaces(store: Shared) {
     assert_eq!(store.command(&ended.id).await.unwrap(), Some(ended));
 }
 
-async fn what_has_ended_is_neither_taken_back_nor_made_unknown(store: Shared) {
+async fn a_final_record_never_changes_but_for_what_its_children_write(store: Shared) {
     make_thread(&*store, "a", 1).await;
     for (n, from) in STATUSES.into_iter().enumerate() {
         for (m, to) in STATUSES.into_iter().enumerate() {
             let name = format!("{n}-{m}");
-            let before = whole(&name, from);
-            let after = Command { stdout_bytes: 1, ..whole(&name, to) };
+            let mut before = whole(&name, from);
+            if let Some(ending) = &mut before.ending {
+                ending.streams_open = true;
+            }
+            // Everything that could be told otherwise is.
+            let after = Command {
+                session: None,
+                instance: Some(instance_id("2")),
+                ending: to.is_final().then(|| Ending::new(to, Some(9))),
+                stdout_bytes: 1,
+                stderr_bytes: 99,
+                cwd: Bytes::from("/elsewhere"),
+                state_version: 0,
+                started_at: None,
+                ended_at: to.is_final().then_some(at(77)),
+                ..whole(&name, to)
+            };
             store.save_commands(std::slice::from_ref(&before)).await.unwrap();
             store.save_commands(std::slice::from_ref(&after)).await.unwrap();
-            let expected = if replaces(from, to) { after } else { before };
-            assert_eq!(store.command(&expected.id).await.unwrap(), Some(expected), "{from:?} then {to:?}");
+            let expected = before.clone().joined(after.clone());
+            assert_eq!(store.command(&expected.id).await.unwrap(), Some(expected.clone()), "{from:?} then {to:?}");
+            if from.is_final() {
+                assert_eq!((expected.status, expected.state_version, expected.ended_at), (from, 8, Some(at(12))));
+                let bytes = if to.is_final() { 99 } else { 3 };
+                assert_eq!((expected.stdout_bytes, expected.stderr_bytes), (1 << 40, bytes));
+            }
+            // In one batch it is the same.
+            let (before, after) = (whole(&format!("{name}-b"), from), whole(&format!("{name}-b"), to));
+            store.save_commands(&[before.clone(), after.clone()]).await.unwrap();
+            let expected = before.joined(after);
+            assert_eq!(store.command(&expected.id).await.unwrap(), Some(expected), "{from:?} then {to:?}, at once");
         }
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Who sends bytes with their place wants each of them to arrive once, whoever dies on the way. Such bytes lie in a file
 //! in memory, which the keeper has, too. Its length is how much was accepted; its position is how much is in the pipe, and
-//! moves with the bytes in one call of the kernel.
+//! moves with the bytes in one call of the kernel. It outlives the closing of the pipe, so that who repeats the last bytes
+//! and the end of file is told that both have arrived.
 
 use super::{Running, Shell};
 use crate::host::{Host, Source, What};
@@ -71,15 +72,22 @@ impl Input {
         let Some(spool) = self.spool.as_ref().filter(|_| !self.unplaced) else {
             return Err(Fault::new(FaultCode::Conflict, "bytes were sent before without their place"));
         };
-        let length = spool.metadata().map_err(|error| super::io_fault("can't look at the input", &error))?.len();
-        let Some(known) = length.checked_sub(offset) else {
-            let message = format!("the input has {length} bytes; those before {offset} are missing");
-            return Err(Fault::new(FaultCode::Conflict, message));
-        };
-        let known = usize::try_from(known).unwrap_or(usize::MAX);
+        let length = length(spool)?;
+        let known = known_of(length, offset)?;
         let new = bytes.get(known..).unwrap_or_default();
+        if !new.is_empty() && self.pipe.is_none() {
+            return Err(Fault::new(FaultCode::Conflict, "the command's standard input is closed"));
+        }
         spool.write_all_at(new, length).map_err(|error| super::io_fault("can't keep the input", &error))?;
         Ok(offset + bytes.len() as u64)
+    }
+
+    /// What is answered to somebody whose bytes have arrived.
+    fn taken(&self, sent: &Sent) -> Reply {
+        match (sent, &self.spool) {
+            (Sent::Here { .. }, _) | (_, None) => Reply::Done,
+            (Sent::Spooled(until), Some(spool)) => Reply::Taken(length(spool).unwrap_or(*until)),
+        }
     }
 
     /// Moves on what is first in the line. `None`: the pipe is full.
@@ -94,6 +102,20 @@ impl Input {
             moved => Some(moved),
         }
     }
+}
+
+fn length(spool: &File) -> Result<u64, Fault> {
+    Ok(spool.metadata().map_err(|error| super::io_fault("can't look at the input", &error))?.len())
+}
+
+/// How many of the bytes that begin at a place have arrived before, if there are so many. Bytes that would leave a gap are
+/// refused.
+fn known_of(length: u64, offset: u64) -> Result<usize, Fault> {
+    let known = length.checked_sub(offset).map(|known| usize::try_from(known).unwrap_or(usize::MAX));
+    known.ok_or_else(|| {
+        let message = format!("the input has {length} bytes; those before {offset} are missing");
+        Fault { expected: Some(length), ..Fault::new(FaultCode::Conflict, message) }
+    })
 }
 
 fn pass_bytes(pipe: &mut File, bytes: &[u8], written: &mut usize) -> io::Result<()> {
@@ -164,10 +186,16 @@ impl Shell {
         stdin: StdinBytes,
     ) -> Result<(), Fault> {
         let refused = |message: &str| Err(Fault::new(FaultCode::Conflict, message));
+        if self.queue.contains(&number) {
+            let message = "the command waits for its turn; it can be written to when it runs";
+            return Err(Fault::new(FaultCode::Busy, message));
+        }
         let Some(running) = self.running.as_mut().filter(|running| running.number == number) else {
-            return refused("the command is not running");
+            return refused("the command has ended and reads nothing any more");
         };
-        let Some(input) = running.input.as_mut().filter(|input| input.pipe.is_some()) else {
+        let placed = stdin.offset.is_some();
+        let is_open = |input: &&mut Input| input.pipe.is_some() || (placed && input.spool.is_some());
+        let Some(input) = running.input.as_mut().filter(is_open) else {
             return refused("the command's standard input is not open");
         };
         if input.waiting.len() >= MOST_WAITING {
@@ -179,6 +207,12 @@ impl Shell {
             input.unplaced = true;
             Sent::Here { bytes: stdin.bytes.0, written: 0 }
         };
+        if input.pipe.is_none() {
+            // All of it had arrived before the end.
+            self.outbox.push((from.0, from.1, Ok(input.taken(&bytes))));
+            host.news.insert(self.key);
+            return Ok(());
+        }
         input.waiting.push_back(Waiting { connection: from.0, request: from.1, bytes, eof: stdin.eof });
         self.input_ready(host);
         Ok(())
@@ -216,7 +250,7 @@ impl Shell {
                 host.after(Duration::from_millis(1), key, What::Input);
                 return;
             }
-            self.outbox.push((waiting.connection, waiting.request, Ok(Reply::Done)));
+            self.outbox.push((waiting.connection, waiting.request, Ok(input.taken(&waiting.bytes))));
             host.news.insert(key);
             close = waiting.eof;
             input.waiting.pop_front();
@@ -230,10 +264,8 @@ impl Shell {
         }
         if close {
             let number = running.number;
-            (input.pipe, input.spool) = (None, None);
-            for end in ["i", "q"] {
-                host.link.unpark(&self.parked(&format!("{end}:{number}")));
-            }
+            input.pipe = None;
+            host.link.unpark(&self.parked(&format!("i:{number}")));
         }
     }
 
@@ -244,21 +276,23 @@ impl Shell {
             if input.watched {
                 let _ = host.poller.remove(pipe);
             }
-            for end in ["i", "q"] {
-                host.link.unpark(&self.parked(&format!("{end}:{}", running.number)));
-            }
+            host.link.unpark(&self.parked(&format!("i:{}", running.number)));
+        }
+        if input.spool.is_some() {
+            host.link.unpark(&self.parked(&format!("q:{}", running.number)));
         }
         super::spawn::remove(&input.path);
-        for waiting in input.waiting {
+        let mut input = input;
+        for waiting in std::mem::take(&mut input.waiting) {
             let fault = Fault::new(FaultCode::Conflict, "the command ended before it had read this");
-            let is_in = match waiting.bytes {
-                Sent::Here { bytes, written } => written == bytes.len(),
+            let is_in = match &waiting.bytes {
+                Sent::Here { bytes, written } => *written == bytes.len(),
                 Sent::Spooled(until) => {
                     let spool = input.spool.as_ref().map(|mut spool| spool.stream_position());
-                    spool.is_some_and(|position| position.is_ok_and(|position| position >= until))
+                    spool.is_some_and(|position| position.is_ok_and(|position| position >= *until))
                 }
             };
-            let answer = if is_in { Ok(Reply::Done) } else { Err(fault) };
+            let answer = if is_in { Ok(input.taken(&waiting.bytes)) } else { Err(fault) };
             self.outbox.push((waiting.connection, waiting.request, answer));
         }
     }

@@ -298,3 +298,56 @@ fn placed_bytes_outlive_the_steward_and_arrive_once() {
     let outcome = shell.end_of(&command);
     assert!(outcome.stdout == all, "{} bytes of {}", outcome.stdout.len(), all.len());
 }
+
+fn write_end(client: &mut Client, command: &CommandId, offset: u64, bytes: &[u8]) -> Result<Reply, ClientError> {
+    let stdin = StdinBytes { command: command.clone(), bytes: Bytes::from(&bytes), eof: true, offset: Some(offset) };
+    client.request(&Request::Stdin(stdin))
+}
+
+/// Whoever doesn't know whether the end has arrived says it again, also to another steward.
+#[test]
+fn the_end_of_placed_bytes_can_be_sent_again() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let mut gate = Gate::new(&rig, "gate");
+    let command = submit_with(&mut shell, &format!("cat; {}", gate.wait()), Stdin::Open);
+    assert_eq!(write_at(&mut shell.client, &command, 0, b"one ").unwrap(), Reply::Taken(4));
+    assert_eq!(write_at(&mut shell.client, &command, 0, b"on").unwrap(), Reply::Taken(4));
+    for _ in 0..2 {
+        assert_eq!(write_end(&mut shell.client, &command, 2, b"e two").unwrap(), Reply::Taken(7));
+    }
+    kill_steward(&rig);
+    shell.client = rig.client();
+    assert_eq!(write_end(&mut shell.client, &command, 4, b"two").unwrap(), Reply::Taken(7));
+    assert_eq!(fault(write_at(&mut shell.client, &command, 7, b"!")), Some(FaultCode::Conflict), "behind the end");
+    assert_eq!(fault(write(&mut shell.client, &command, "x")), Some(FaultCode::Conflict));
+    gate.release();
+    assert_eq!(shell.end_of(&command).stdout, b"one two");
+}
+
+#[test]
+fn a_gap_is_refused_with_the_place_at_which_to_go_on() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let command = submit_with(&mut shell, "cat", Stdin::Open);
+    write_at(&mut shell.client, &command, 0, b"abc").unwrap();
+    let Err(ClientError::Fault(gap)) = write_at(&mut shell.client, &command, 5, b"hole") else { panic!("no fault") };
+    assert_eq!((gap.code, gap.expected), (FaultCode::Conflict, Some(3)));
+    write_end(&mut shell.client, &command, 3, b"d").unwrap();
+    assert_eq!(shell.end_of(&command).stdout, b"abcd");
+}
+
+#[test]
+fn a_command_that_waits_for_its_turn_can_be_written_to_when_it_runs() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let mut gate = Gate::new(&rig, "gate");
+    let before = submit_with(&mut shell, &gate.wait(), Stdin::Empty);
+    let command = submit_with(&mut shell, "cat", Stdin::Open);
+    assert_eq!(fault(write_at(&mut shell.client, &command, 0, b"x")), Some(FaultCode::Busy));
+    gate.release();
+    shell.end_of(&before);
+    wait_for("it to run", || (shell.command(&command).status == Status::Running).then_some(()));
+    write_end(&mut shell.client, &command, 0, b"x").unwrap();
+    assert_eq!(shell.end_of(&command).stdout, b"x");
+}

@@ -52,7 +52,7 @@ impl AgentView {
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct SessionView {
+pub(super) struct AgentSessionView {
     id: String,
     /// `provider:workspace:model`.
     key: String,
@@ -80,7 +80,7 @@ pub(super) struct SessionView {
     permissions: Policy,
 }
 
-impl SessionView {
+impl AgentSessionView {
     pub(super) fn new(session: &AgentSession, settings: &AgentSettings) -> Self {
         let resumes = settings.specs.get(&session.key.provider).is_some_and(|spec| spec.resume != Resume::No);
         let running = session.process.is_some();
@@ -187,7 +187,7 @@ pub(super) struct ResetView {
 pub(super) struct ChatEvent {
     /// Its number, from 1 without holes.
     id: Option<String>,
-    /// `status`, `start`, `delta`, `tool`, `permission`, `message`, `done`, `aborted`, `error`. An `error` without an id is
+    /// `start`, `status`, `delta`, `tool`, `permission`, `message`, `done`, `aborted`, `error`. An `error` without an id is
     /// the end of the stream and not of the run.
     event: String,
     data: String,

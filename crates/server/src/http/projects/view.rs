@@ -3,6 +3,7 @@
 use crate::project::ConfigText;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use stead_model::plain::plain;
 use stead_model::project::{Cloning, Project, Statistics};
 use stead_model::retention::Level;
 use stead_model::session::Session;
@@ -136,6 +137,8 @@ fn statistics(statistics: Statistics) -> StatisticsView {
         run_seconds: statistics.run_time.as_secs_f64(),
         output_bytes: statistics.output_bytes,
         disk_bytes: statistics.disk_bytes,
-        last_error: statistics.last_error.map(|(at, message)| LastError { message, at: at.to_string() }),
+        last_error: statistics
+            .last_error
+            .map(|(at, message)| LastError { message: plain(&message), at: at.to_string() }),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client ─► {"op":"exec","ref":"a","command":"make", ..}       as the body of `POST /api/threads/{id}/exec`
-//!           {"op":"stdin","ref":"b","command_id":"cmd-..","data":"y\n","eof":true}
+//!           {"op":"stdin","ref":"b","command_id":"cmd-..","data":"y\n","eof":true,"offset":0}
 //!           {"op":"cancel","ref":"c","command_id":"cmd-..","signal":"TERM"}
 //!           {"op":"ping","ref":"d"}
 //! server ─► {"event":"session","data":{..}}                    once, at the beginning
@@ -20,7 +20,7 @@ use super::super::exec::Exec;
 use super::super::problem::{Answer, ErrorBody, Problem};
 use super::super::sse::told;
 use super::super::view::{CommandView, SessionView};
-use crate::stead::{Follow, Stead};
+use crate::stead::{Follow, Input, Stead};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -240,6 +240,8 @@ struct Typed {
     encoding: Option<String>,
     #[serde(default)]
     eof: bool,
+    /// Where in all that the command is ever sent `data` begins; what has arrived before is passed over.
+    offset: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -285,7 +287,7 @@ impl Desk {
         // It may have been moved since the connection was made.
         self.caller.check_work(&self.stead, &self.thread).await?;
         let command = self.stead.submit(at, execute).await?;
-        let follow = self.stead.follow(&command.id, 0, false).await?;
+        let follow = self.stead.follow_asked(&command.id).await?;
         Ok((command, follow))
     }
 
@@ -314,8 +316,11 @@ impl Desk {
                     }
                     Some(_) => return Err(Problem::invalid("`encoding` is none of `utf8`, `base64`")),
                 };
-                self.stead.send_stdin(&command, bytes, typed.eof).await?;
-                Ok(json!({ "event": "ok" }))
+                let input = Input { bytes, eof: typed.eof, offset: typed.offset };
+                Ok(match self.stead.send_stdin(&command, input).await? {
+                    Some(offset) => json!({ "event": "ok", "data": { "offset": offset } }),
+                    None => json!({ "event": "ok" }),
+                })
             }
             Asked::Cancel(end) => {
                 let command = self.command(&end.command_id).await?;

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stead_model::env::{Secret, redact_text};
 use stead_model::ids::ProjectId;
+use stead_model::plain::plain;
 use stead_model::project::{Cloning, Project};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
@@ -290,7 +291,7 @@ async fn listen(
                 continue;
             }
             let text = redact_text(&String::from_utf8_lossy(&line), credentials);
-            let text: String = text.chars().filter(|c| !c.is_control()).collect();
+            let text = plain(&text).replace(['\n', '\t'], " ");
             line.clear();
             let news = !text.trim().is_empty() && !text.contains("% (") && !text.starts_with("Cloning into");
             if *byte == b'\n' && news && said.len() + text.len() < MOST_SAID {

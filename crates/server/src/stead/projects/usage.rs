@@ -62,8 +62,9 @@ impl Stead {
         used(&self.inner, id).await
     }
 
-    /// A project as it is now: with accesses that are not written yet, and its size.
+    /// A project as it is now: with all that was answered counted, with accesses that are not written yet, and its size.
     pub async fn present_project(&self, id: &ProjectId) -> Result<Project, Error> {
+        self.inner.ledger.flush().await;
         let mut project = self.project(id).await?;
         if project.status() != Status::Trashed {
             match measure(&self.inner, id).await {

@@ -2,7 +2,7 @@
 
 use super::{Tables, conflict, exists, missing, page};
 use crate::store::{Page, Result, SPENT};
-use stead_model::command::{Command, replaces};
+use stead_model::command::Command;
 use stead_model::ids::{CommandId, TerminalId, ThreadId};
 use stead_model::project::Tally;
 use stead_model::proto::Status::Queued;
@@ -77,16 +77,19 @@ impl Tables {
     }
 
     pub(super) fn save_commands(&mut self, commands: &[Command]) {
-        for command in commands {
-            let known = self.commands.get(&command.id);
-            let is_taken = match known {
-                Some(known) => replaces(known.status, command.status),
-                None => self.terminals.contains_key(&command.terminal),
-            };
-            if !is_taken {
+        for told in commands {
+            let known = self.commands.get(&told.id);
+            if known.is_none() && !self.terminals.contains_key(&told.terminal) {
                 continue;
             }
-            let more = Tally::between(known, command);
+            let command = match known {
+                Some(known) => known.clone().joined(told.clone()),
+                None => told.clone(),
+            };
+            if known == Some(&command) {
+                continue;
+            }
+            let more = Tally::between(known, &command);
             self.commands.insert(command.id.clone(), command.clone());
             let project = self.threads.get(&command.thread).and_then(|thread| thread.project.clone());
             let Some(project) = project.filter(|_| command.status.is_final()) else { continue };

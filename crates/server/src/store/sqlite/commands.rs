@@ -1,6 +1,6 @@
 //! Commands.
 
-use super::row::{Cols, Stored, Wrong, cbor, millis, one, page, readable, signed, to_cbor};
+use super::row::{Cols, Stored, Wrong, cbor, millis, one, page, readable, signed, to_cbor, to_json};
 use super::{Violation, missing, statements, tally, violation};
 use crate::store::{IDS_KEPT, Page, Result, SPENT, StoreError};
 use sqlx::SqliteConnection;
@@ -24,6 +24,7 @@ statements! {
     TAKE_BACK = "DELETE FROM commands WHERE id = $1 AND status = 'queued'";
     SPEND = "INSERT INTO spent_commands (id, until) SELECT id, created_at + $2 FROM commands WHERE thread_id = $1
              ON CONFLICT (id) DO UPDATE SET until = max(until, excluded.until)";
+    GROW = "UPDATE commands SET ending = $2, stdout_bytes = $3, stderr_bytes = $4 WHERE id = $1";
     FORGET_SPENT = "DELETE FROM spent_commands WHERE until <= $1";
 }
 
@@ -49,7 +50,7 @@ static SAVE_UNCOUNTED: LazyLock<Sizes> = LazyLock::new(|| {
 });
 
 /// Saves so many rows. One whose terminal has been deleted is gone with it, and doesn't hold up those that are written
-/// with it. Not the thread is asked for: another may have its name by now.
+/// with it. Not the thread is asked for: another may have its name by now. What has ended is left as it is; see [`grow`].
 fn save_many(rows: usize, unless: &str) -> String {
     let row = format!("(?{})", ", ?".repeat(COLUMNS - 1));
     let rows = vec![row; rows].join(", ");
@@ -62,11 +63,11 @@ fn save_many(rows: usize, unless: &str) -> String {
          ON CONFLICT (id) DO UPDATE SET thread_id = excluded.thread_id, terminal_id = excluded.terminal_id,
            lease_id = excluded.lease_id, session_id = excluded.session_id, instance_id = excluded.instance_id,
            text = excluded.text, status = excluded.status, ending = excluded.ending,
-           stdout_bytes = excluded.stdout_bytes, stderr_bytes = excluded.stderr_bytes, cwd = excluded.cwd,
+           stdout_bytes = max(commands.stdout_bytes, excluded.stdout_bytes),
+           stderr_bytes = max(commands.stderr_bytes, excluded.stderr_bytes), cwd = excluded.cwd,
            state_version = excluded.state_version, created_at = excluded.created_at,
-           started_at = excluded.started_at, ended_at = excluded.ended_at
-         WHERE commands.status IN ('queued', 'running') OR (excluded.status NOT IN ('queued', 'running')
-           AND (excluded.status <> 'lost' OR commands.status = 'lost'))"
+           started_at = coalesce(excluded.started_at, commands.started_at), ended_at = excluded.ended_at
+         WHERE commands.status IN ('queued', 'running')"
     )
 }
 
@@ -175,8 +176,29 @@ pub(super) async fn save(conn: &mut SqliteConnection, commands: &[Command]) -> R
     for some in commands.chunks(MOST) {
         write(conn, &SAVE, some).await?;
     }
+    grow(conn, commands).await?;
     if let Some(before) = before {
         tally::count(conn, &before).await?;
+    }
+    Ok(())
+}
+
+/// Of what has ended nothing changes but how much it has written: [`Command::joined`] says what stands.
+async fn grow(conn: &mut SqliteConnection, commands: &[Command]) -> Result<()> {
+    let ended: Vec<_> = commands.iter().filter(|command| command.status.is_final()).collect();
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let ids = to_json(&ended.iter().map(|command| command.id.as_str()).collect::<Vec<_>>());
+    let mut known = tally::known(conn, &ids).await?;
+    for told in ended {
+        let Some(Some(before)) = known.get_mut(told.id.as_str()) else { continue };
+        let stands = before.clone().joined(told.clone());
+        if stands != *before {
+            let query = sqlx::query(GROW).bind(told.id.as_str()).bind(stands.ending.as_ref().map(to_cbor));
+            query.bind(signed(stands.stdout_bytes)).bind(signed(stands.stderr_bytes)).execute(&mut *conn).await?;
+            *before = stands;
+        }
     }
     Ok(())
 }

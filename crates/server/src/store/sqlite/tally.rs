@@ -29,7 +29,7 @@ pub(super) struct Before {
 }
 
 /// By their ids. One that can't be read is there without its content: it was counted by whoever wrote it.
-type Known = HashMap<String, Option<Command>>;
+pub(super) type Known = HashMap<String, Option<Command>>;
 
 /// None: nothing of it counts.
 pub(super) async fn before(conn: &mut SqliteConnection, commands: &[Command]) -> Result<Option<Before>> {
@@ -49,7 +49,7 @@ pub(super) async fn before(conn: &mut SqliteConnection, commands: &[Command]) ->
     Ok(Some(Before { ids, projects, commands }))
 }
 
-async fn known(conn: &mut SqliteConnection, ids: &str) -> Result<Known> {
+pub(super) async fn known(conn: &mut SqliteConnection, ids: &str) -> Result<Known> {
     let rows = sqlx::query(KNOWN).bind(ids).fetch_all(conn).await?;
     Ok(rows.iter().map(|row| (row.get("id"), parse(row).ok())).collect())
 }
