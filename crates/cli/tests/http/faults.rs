@@ -3,7 +3,9 @@
 mod clock;
 mod database;
 mod kills;
+mod memory;
 mod room;
+mod scarce;
 
 pub(crate) use room::Small;
 
