@@ -2,6 +2,7 @@
 
 mod clock;
 mod database;
+mod full;
 mod kills;
 mod memory;
 mod room;
