@@ -14,8 +14,9 @@ use stead_server::agents::Agents;
 use stead_server::clock::SystemClock;
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
-use stead_server::http::{self, App, Doors, Guard};
+use stead_server::http::{self, App, Doors, Gate, Guard};
 use stead_server::project::ProjectSettings;
+use stead_server::room::Reserve;
 use stead_server::stead::{Parts, Stead};
 use stead_server::store::{SqliteStore, Store, StoreError};
 use stead_server::token::{TokenError, Tokens};
@@ -65,6 +66,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
     let failed = |source| ServeError::Data { dir: data.clone(), source };
     make_private(&data).map_err(failed)?;
     let _lock = lock(&data)?;
+    Reserve::of(&data).give_up_if_full();
     stead_term::spawn::raise_open_files().map_err(ServeError::Runtime)?;
     let runtime = runtime().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(async {
@@ -72,6 +74,9 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let any_port = serve.ready_fd.is_some() && !chosen;
         let doors = open_doors(&data, server.listen, any_port).await?;
         let address = doors.tcp.local_addr().map_err(failed)?;
+        // What is left to look at may be much, and whoever watches us is to see that we live.
+        let (gate, stop) = (Gate::closed(), CancellationToken::new());
+        let serving = tokio::spawn(http::serve(doors, gate.clone(), server.limits, stop.clone()));
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
         let tokens = Tokens::open(Arc::clone(&store), Arc::new(SystemClock), &data)?;
         let (settings, warning) = config.settings().await;
@@ -90,6 +95,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
                 upkeep,
                 memory,
                 routes,
+                data: Some(data.clone()),
                 ..Parts::new(store, config.providers, settings)
             };
             Stead::start(parts).await?
@@ -100,12 +106,11 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let (own, allowed) = (host_of(address), server.allowed_hosts.clone());
         let guard = Arc::new(Guard::new(tokens, &own, allowed, server.requests_per_second));
         let links = Arc::new(LinkKey::load(&data).map_err(failed)?);
-        let router = http::router(App { address, stead: stead.clone(), agents, guard, links });
-        let stop = CancellationToken::new();
-        tokio::spawn(wait_for_signal(stead.clone(), stop.clone())?);
+        tokio::spawn(wait_for_signal(stead.clone(), stop)?);
+        gate.open(http::router(App { address, stead: stead.clone(), agents, guard, links }));
         print::said(Some(line));
         tell_ready(ready);
-        http::serve(doors, router, server.limits, stop).await;
+        serving.await.map_err(|error| ServeError::Runtime(io::Error::other(error)))?;
         let _ = std::fs::remove_file(data.join("stead.sock"));
         for error in stead.stop().await {
             tracing::error!(%error, "not everything could be settled");
@@ -131,6 +136,8 @@ fn host_of(address: SocketAddr) -> String {
 fn begin_log(server: &ServerConfig) -> Result<(), ServeError> {
     let filter = EnvFilter::try_new(&server.log).map_err(|_| ServeError::Log(server.log.clone()))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // It would be told on standard error that standard error can't be written, and that panics.
+    let log = log.log_internal_errors(false);
     match server.log_format {
         LogFormat::Text => log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).init(),
         LogFormat::Json => log.json().init(),

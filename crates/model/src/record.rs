@@ -153,6 +153,9 @@ pub struct Started {
     /// Microseconds since boot, for deadlines that a step of the wall clock must not move.
     #[n(3)]
     pub uptime: u64,
+    /// How many processes had been killed for want of memory, where somebody counts them.
+    #[n(4)]
+    pub oom_kills: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -8,6 +8,7 @@ mod commands;
 mod describe;
 mod exec;
 mod files;
+mod gate;
 mod guard;
 mod held;
 mod leases;
@@ -27,6 +28,7 @@ mod trace;
 mod view;
 
 use access::Schemes;
+pub use gate::Gate;
 pub use guard::Guard;
 pub use listen::{Doors, Limits, serve};
 pub use problem::Problem;

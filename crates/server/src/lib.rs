@@ -16,6 +16,7 @@ pub mod memory;
 pub mod pace;
 pub mod project;
 pub mod provider;
+pub mod room;
 pub mod runtime;
 mod seat;
 pub mod space;

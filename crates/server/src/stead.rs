@@ -23,6 +23,7 @@ mod look;
 mod memories;
 mod orphans;
 mod projects;
+mod ready;
 mod reap;
 mod recover;
 mod relocate;
@@ -49,6 +50,7 @@ pub use fork::Workspace;
 pub use lists::{List, Listed};
 pub use orphans::Orphan;
 pub use projects::{Connection, Room};
+pub use ready::Unready;
 pub use reap::Reaped;
 pub use recover::Recovered;
 pub use snapshots::Ttl;
@@ -76,6 +78,7 @@ use crate::steward::Steward;
 use crate::store::Store;
 use crate::vault::Vault;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use stead_model::clock::Timestamp;
@@ -135,6 +138,8 @@ pub struct Parts {
     pub memory: MemorySettings,
     /// Of projects that have none of their own.
     pub routes: Arc<Routes>,
+    /// The data directory, whose disk is to have room; absent where nothing is on one.
+    pub data: Option<PathBuf>,
 }
 
 impl Parts {
@@ -151,6 +156,7 @@ impl Parts {
             upkeep: UpkeepSettings::default(),
             memory: MemorySettings::default(),
             routes: Arc::default(),
+            data: None,
         }
     }
 }
@@ -163,6 +169,8 @@ pub struct Stead {
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
+    pub(crate) data: Option<PathBuf>,
+    pub(crate) readiness: ready::Known,
     pub(crate) leases: Leases,
     pub(crate) ledger: Ledger,
     pub(crate) settings: Settings,
@@ -265,7 +273,7 @@ impl Stead {
             measure: Measure::default(),
         });
         core.provider(&parts.settings.default_provider)?;
-        core.store.begin_epoch().await?;
+        ready::unless_full("a new epoch", core.store.begin_epoch().await.map_err(Error::from))?;
         let inner = Arc::new(Inner {
             leases: Leases::new(Arc::clone(&core)),
             ledger: Ledger::start(&core),
@@ -291,19 +299,22 @@ impl Stead {
             yards: Mutex::default(),
             memories: Arc::new(Memories::new(parts.memory, Arc::clone(&core.clock))),
             routes: parts.routes,
+            data: parts.data,
+            readiness: ready::Known::default(),
             core,
         });
         projects::log::start(&inner);
-        let recovered = recover::run(&inner).await?;
-        snapshots::recover(&inner).await?;
-        trash::recover(&inner).await?;
-        projects::recover(&inner).await?;
+        let recovered = ready::unless_full("what was left is looked at", recover::run(&inner).await)?;
+        ready::unless_full("snapshots that were cut short", snapshots::recover(&inner).await)?;
+        ready::unless_full("the trash", trash::recover(&inner).await)?;
+        ready::unless_full("the directories of projects", projects::recover(&inner).await)?;
         let stead = Self { inner };
         stead.inner.core.tasks.spawn(reap::every(Arc::clone(&stead.inner)));
         if stead.inner.upkeep.timer {
             stead.inner.core.tasks.spawn(upkeep::every(Arc::clone(&stead.inner)));
         }
         stead.inner.core.tasks.spawn(tell::every(Arc::clone(&stead.inner)));
+        stead.inner.core.tasks.spawn(ready::keep_reserve(Arc::clone(&stead.inner)));
         let (memories, stop) = (Arc::clone(&stead.inner.memories), stead.inner.core.stop.clone());
         stead.inner.core.tasks.spawn(memories.run(stop));
         if stead.inner.upkeep.timer {

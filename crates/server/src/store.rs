@@ -187,6 +187,9 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     /// Counts the starts of servers over this store.
     async fn begin_epoch(&self) -> Result<u64>;
 
+    /// Fails if nothing can be written now; found out by writing.
+    async fn check_writable(&self) -> Result<()>;
+
     /// `AlreadyExists` (kind `project`) if the id is taken, `Limit` if there are `most` outside the trash: of any number
     /// of callers exactly as many win as there is room for. `credentials`: of its repository, until that is cloned.
     async fn create_project(&self, project: &Project, credentials: Option<&Sealed>, most: u32) -> Result<()>;

@@ -18,6 +18,15 @@ pub(crate) struct Conn {
     sent: usize,
     watching: Interest,
     pub(crate) greeted: bool,
+    pub(crate) room: Room,
+}
+
+/// Whether there is a descriptor for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Free,
+    /// For long enough to be told that there is none.
+    Lent,
 }
 
 /// Enough to keep a socket busy until the next turn.
@@ -33,7 +42,7 @@ pub(crate) enum Input {
 }
 
 impl Conn {
-    pub(crate) fn new(host: &Host, id: u32, stream: UnixStream) -> io::Result<Self> {
+    pub(crate) fn new(host: &Host, id: u32, stream: UnixStream, room: Room) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         host.poller.add(&stream, Source::Connection(id).token(), Interest::Read)?;
         Ok(Self {
@@ -44,6 +53,7 @@ impl Conn {
             sent: 0,
             watching: Interest::Read,
             greeted: false,
+            room,
         })
     }
 

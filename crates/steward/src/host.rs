@@ -3,6 +3,7 @@
 
 use crate::dir::Dir;
 use crate::heir::Heir;
+use crate::kills::Kills;
 use crate::link::Link;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -41,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) kept: bool,
     /// What shells may open; we ourselves may open more.
     pub(crate) open_files: OpenFiles,
+    /// Who was killed for want of memory.
+    pub(crate) kills: Kills,
     timers: BTreeSet<(Instant, Timer)>,
     /// Shells with news for their followers.
     pub(crate) news: BTreeSet<u32>,
@@ -93,9 +96,12 @@ pub(crate) enum What {
     Redraw,
     /// There should be a prompt.
     Prompt,
+    /// Of no shell: there may be a descriptor for a connection again.
+    Listen,
 }
 
 impl Host {
+    #[expect(clippy::too_many_arguments, reason = "each is a part of its own, given once")]
     pub(crate) fn new(
         dir: Dir,
         settings: Settings,
@@ -104,6 +110,7 @@ impl Host {
         link: Link,
         heir: Heir,
         open_files: OpenFiles,
+        kills: Kills,
     ) -> Self {
         Self {
             dir,
@@ -115,6 +122,7 @@ impl Host {
             boot: stead_term::proc::boot_id().as_bytes().to_vec(),
             kept: false,
             open_files,
+            kills,
             timers: BTreeSet::new(),
             news: BTreeSet::new(),
             chores: BTreeSet::new(),

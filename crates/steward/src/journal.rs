@@ -36,6 +36,11 @@ impl JournalError {
             Self::Io { path: path.to_owned(), source }
         }
     }
+
+    /// Whether it may go better without anything being done to the journal.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if stead_term::scarce::is_passing(source))
+    }
 }
 
 /// A place in the log, between two records.

@@ -33,9 +33,10 @@ pub struct Role {
 }
 
 enum Note {
-    Packet(Vec<u8>, Option<OwnedFd>),
-    /// The steward's end of the link is closed: it is dead, all it sent has been noted.
-    LinkClosed,
+    /// From the steward of this number.
+    Packet(u64, Vec<u8>, Option<OwnedFd>),
+    /// Its end of the link is closed: it is dead, all it sent has been noted; or it could not be started.
+    LinkClosed(u64),
     Reaped(Reaped),
 }
 
@@ -44,8 +45,14 @@ enum Note {
 pub fn run(dir: &Dir, steward: &Role, link: OwnedFd) -> io::Result<()> {
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
     let open_files = spawn::raise_open_files()?;
-    let mut keeper =
-        Keeper { store: BTreeMap::new(), reaped: VecDeque::new(), stopping: false, served: false, open_files };
+    let mut keeper = Keeper {
+        store: BTreeMap::new(),
+        reaped: VecDeque::new(),
+        stopping: false,
+        served: false,
+        number: 0,
+        open_files,
+    };
     loop {
         match packet::receive(&link, Wait::Block)? {
             Some((bytes, fd)) if bytes.first() == Some(&b'S') => keeper.store(&bytes, fd),
@@ -84,6 +91,8 @@ struct Keeper {
     stopping: bool,
     /// The present steward has come to serve.
     served: bool,
+    /// Of the present steward, or the one that is about to be started.
+    number: u64,
     /// What the steward, and its shells, may open: what we were allowed.
     open_files: OpenFiles,
 }
@@ -100,11 +109,14 @@ impl Keeper {
     ) -> io::Result<()> {
         let (ours, theirs) = packet::pair()?;
         let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
-        let pid = spawn::successor(&role.program, &role.arguments, theirs, log, Some(self.open_files))?.id();
-        let _ = wake.send(());
+        // Everything that can fail comes before the steward is there: nobody would notice the end of one that we gave up.
         let reader = ours.try_clone()?;
         let packets = notes.clone();
-        std::thread::Builder::new().stack_size(64 << 10).spawn(move || listen(&reader, &packets))?;
+        self.number += 1;
+        let number = self.number;
+        std::thread::Builder::new().stack_size(64 << 10).spawn(move || listen(number, &reader, &packets))?;
+        let pid = spawn::successor(&role.program, &role.arguments, theirs, log, Some(self.open_files))?.id();
+        let _ = wake.send(());
         if let Err(error) = self.hand_over(&ours) {
             // It died already; the notes of that are on their way.
             note!("keeper: can't hand over to the steward: {error}");
@@ -113,8 +125,9 @@ impl Keeper {
         // Both, in either order: its last packets, and the fact that it is no more.
         while link_open || alive {
             match inbox.recv() {
-                Ok(Note::Packet(bytes, fd)) => self.store(&bytes, fd),
-                Ok(Note::LinkClosed) => link_open = false,
+                Ok(Note::Packet(from, bytes, fd)) if from == number => self.store(&bytes, fd),
+                Ok(Note::LinkClosed(of)) if of == number => link_open = false,
+                Ok(Note::Packet(..) | Note::LinkClosed(_)) => {}
                 Ok(Note::Reaped(ended)) => {
                     if i64::from(ended.pid) == i64::from(pid) {
                         alive = false;
@@ -167,7 +180,7 @@ impl Keeper {
         loop {
             match inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Note::Reaped(ended)) => self.remember(ended),
-                Ok(Note::Packet(..) | Note::LinkClosed) => {}
+                Ok(Note::Packet(..) | Note::LinkClosed(_)) => {}
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -180,13 +193,13 @@ fn reaped_packet(ended: Reaped) -> Vec<u8> {
 }
 
 /// Passes on what a steward sends until it is gone.
-fn listen(link: &OwnedFd, notes: &Sender<Note>) {
+fn listen(number: u64, link: &OwnedFd, notes: &Sender<Note>) {
     while let Ok(Some((bytes, fd))) = packet::receive(link, Wait::Block) {
-        if notes.send(Note::Packet(bytes, fd)).is_err() {
+        if notes.send(Note::Packet(number, bytes, fd)).is_err() {
             return;
         }
     }
-    let _ = notes.send(Note::LinkClosed);
+    let _ = notes.send(Note::LinkClosed(number));
 }
 
 /// Waits for children, one after the other, and for the next steward when there are none.

@@ -33,6 +33,7 @@ mod heir;
 mod host;
 pub mod journal;
 pub mod keeper;
+mod kills;
 mod link;
 mod memory;
 pub mod past;

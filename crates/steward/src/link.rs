@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 use stead_term::packet::{self, Wait};
 
 /// Descriptors by name, as the keeper has them.
@@ -16,6 +18,8 @@ pub(crate) struct Link {
     reaped: HashMap<(i32, u64), i32>,
     /// The same in the order in which they came, and some that have been asked for since.
     oldest: VecDeque<(i32, u64)>,
+    /// How many of those that ended had been sent SIGKILL.
+    killed: u64,
 }
 
 /// More unclaimed statuses than this are orphans of orphans: the oldest are forgotten. Not all, for one of a shell may
@@ -39,7 +43,7 @@ fn read_reaped(numbers: &[u8]) -> Option<((i32, u64), i32)> {
 impl Link {
     /// Takes everything back that the keeper has kept.
     pub(crate) fn receive(socket: OwnedFd) -> io::Result<(Self, Store)> {
-        let mut link = Self { socket, reaped: HashMap::new(), oldest: VecDeque::new() };
+        let mut link = Self { socket, reaped: HashMap::new(), oldest: VecDeque::new(), killed: 0 };
         let mut store = Store::new();
         loop {
             let Some((bytes, fd)) = packet::receive(&link.socket, Wait::Block)? else {
@@ -62,6 +66,7 @@ impl Link {
     fn note(&mut self, bytes: &[u8]) {
         let Some((b'R', numbers)) = bytes.split_first() else { return };
         if let Some((process, status)) = read_reaped(numbers) {
+            self.killed += u64::from(ExitStatus::from_raw(status).signal() == Some(9));
             self.reaped.insert(process, status);
             self.oldest.push_back(process);
             while self.oldest.len() > UNCLAIMED {
@@ -81,6 +86,11 @@ impl Link {
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
         }
+    }
+
+    /// How many that the keeper has reaped were killed: shells, and what has outlived whoever started it.
+    pub(crate) fn killed(&self) -> u64 {
+        self.killed
     }
 
     /// The wait status of a process that has ended, once.

@@ -1,5 +1,6 @@
 //! What a client may ask, and who answers.
 
+use crate::conn::Room;
 use crate::follow::Follower;
 use crate::host::Host;
 use crate::serve::Steward;
@@ -45,6 +46,11 @@ impl Steward {
         if !greeted && self.connections.len() > self.connection_limit() {
             let message = format!("{} connections to this sandbox are open already", self.connection_limit());
             self.answer(from, Err(Fault::new(FaultCode::LimitReached, message)));
+            return false;
+        }
+        if self.connections.get(&connection).is_some_and(|conn| conn.room == Room::Lent) {
+            let message = "the sandbox has as many files open as it may have: end some commands, or try again";
+            self.answer(from, Err(Fault::new(FaultCode::Unavailable, message)));
             return false;
         }
         match self.reply(from, request) {

@@ -1,12 +1,13 @@
 //! The loop: wait, let each owner do its step, tell who wants to hear, then do what nobody waits for.
 
 use crate::attach;
-use crate::conn::{Conn, Input};
+use crate::conn::{Conn, Input, Room};
 use crate::dir::Dir;
 use crate::follow;
 use crate::heir::{self, Heir};
 use crate::host::{Host, Settings, Source, Timer, What};
 use crate::keeper::Role;
+use crate::kills::{self, Kills};
 use crate::link::Link;
 use crate::retain;
 use crate::shell::Shell;
@@ -14,12 +15,13 @@ use crate::start;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::time::Instant;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{CancelReason, Reply};
 use stead_term::fifo::Probe;
 use stead_term::poll::{Interest, Poller, Ready};
+use stead_term::scarce;
 
 /// Connections beyond one for each shell: servers that only read, command lines, people. More than this is a mistake or
 /// an attack.
@@ -27,6 +29,9 @@ const SPARE_CONNECTIONS: usize = 256;
 
 /// Connections past the limit that are kept just long enough to be told so.
 const REFUSALS: usize = 64;
+
+/// How long nobody is let in when there is no descriptor for it.
+const DEAF: Duration = Duration::from_millis(100);
 
 /// Descriptors reckoned for one shell: with a running command and a connection it takes 14, with a person at its terminal
 /// and background children that hold older output some more.
@@ -47,6 +52,8 @@ pub(crate) struct Steward {
     listener: UnixListener,
     lock: Option<OwnedFd>,
     next_connection: u32,
+    /// A descriptor for a moment in which there is no other.
+    spare: Option<OwnedFd>,
     keeper: Role,
     stopping: bool,
 }
@@ -57,6 +64,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     let epoch = dir.next_epoch();
     let ready = store.remove("ready");
     let lock = store.remove("lock");
+    let counter = Kills::new(store.remove(kills::COUNTER));
     let poller = Poller::new()?;
     let listener = if let Some(kept) = store.remove("listen") {
         UnixListener::from(kept)
@@ -72,7 +80,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     let heir = Heir::adopt(heir, &poller, &mut store)?;
     // Held until what they kept alive has been moved.
     let _settled = if heir.is_there() { Vec::new() } else { heir::settle(&dir)? };
-    let mut host = Host::new(dir, settings, poller, Probe::new()?, link, heir, open_files);
+    let mut host = Host::new(dir, settings, poller, Probe::new()?, link, heir, open_files, counter);
     host.kept = store.remove(KEPT).is_some();
     let mut steward = Steward {
         host,
@@ -86,6 +94,7 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
         connections: BTreeMap::new(),
         last_key: 0,
         next_connection: 0,
+        spare: spare_descriptor().ok(),
         stopping: false,
     };
     steward.recover(&mut store)?;
@@ -102,6 +111,10 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     steward.run()
 }
 
+fn spare_descriptor() -> io::Result<OwnedFd> {
+    std::fs::File::open("/dev/null").map(OwnedFd::from)
+}
+
 impl Steward {
     fn recover(&mut self, store: &mut BTreeMap<String, OwnedFd>) -> io::Result<()> {
         let mut unread = Vec::new();
@@ -114,6 +127,9 @@ impl Steward {
                     self.shells.insert(key, shell);
                 }
                 Ok(None) => std::fs::remove_dir_all(self.host.dir.journal(key))?,
+                // What is used up now is free again some time. Who goes on without a shell gives its process away, so we
+                // end, and the keeper tries again.
+                Err(error) if error.is_passing() => return Err(io::Error::other(error)),
                 // One journal that can't be read must not take the others with it. It stays where it is.
                 Err(error) => {
                     note!("steward: journal {key}: {error}");
@@ -204,6 +220,9 @@ impl Steward {
     }
 
     fn ring(&mut self, timer: Timer) {
+        if timer.what == What::Listen {
+            return self.listen_again();
+        }
         self.with_shell(timer.shell, |shell, host| match timer.what {
             What::Announce(number) => {
                 if shell.is_quick(number) {
@@ -226,6 +245,7 @@ impl Steward {
             What::Redraw => shell.redraw_prompt(host),
             What::Prompt => shell.update_prompt(host),
             What::Gathered(pair) => shell.output_gathered(host, pair),
+            What::Listen => {}
         });
     }
 
@@ -249,6 +269,7 @@ impl Steward {
             vec![("listen".into(), self.listener.as_fd()), (KEPT.into(), self.listener.as_fd())];
         things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
         things.extend(self.host.heir.link());
+        things.extend(self.host.kills.counter());
         for shell in self.shells.values() {
             shell.descriptors(&mut things);
         }
@@ -281,19 +302,52 @@ impl Steward {
     }
 
     fn welcome(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        loop {
+            let (stream, room) = match self.listener.accept() {
+                Ok((stream, _)) => (stream, Room::Free),
+                Err(error) if scarce::is_passing(&error) && error.kind() != io::ErrorKind::WouldBlock => {
+                    let Some(stream) = self.accept_to_refuse() else { return self.listen_later(&error) };
+                    (stream, Room::Lent)
+                }
+                Err(_) => return,
+            };
             if self.connections.len() >= self.connection_limit() + REFUSALS {
                 note!("steward: {} connections are open; refused one more", self.connections.len());
                 continue;
             }
             self.next_connection = (self.next_connection + 1) & 0xff_ffff;
             let id = self.next_connection;
-            match Conn::new(&self.host, id, stream) {
+            match Conn::new(&self.host, id, stream, room) {
                 Ok(conn) => {
                     self.connections.insert(id, conn);
                 }
                 Err(error) => note!("steward: a connection failed: {error}"),
             }
+        }
+    }
+
+    /// With no descriptor to spare, the one that is kept for this is lent to somebody just long enough to be told so.
+    fn accept_to_refuse(&mut self) -> Option<UnixStream> {
+        drop(self.spare.take()?);
+        self.listener.accept().ok().map(|(stream, _)| stream)
+    }
+
+    /// Who can't be let in would wake us again at once.
+    fn listen_later(&mut self, error: &io::Error) {
+        note!("steward: can't accept a connection: {error}");
+        let _ = self.host.poller.remove(&self.listener);
+        self.host.after(DEAF, 0, What::Listen);
+    }
+
+    fn listen_again(&mut self) {
+        // Somebody has had the one that is lent for long enough, and says nothing.
+        let lent = self.connections.iter().filter(|(_, conn)| conn.room == Room::Lent).map(|(id, _)| *id);
+        for id in lent.collect::<Vec<_>>() {
+            self.hang_up(id);
+        }
+        self.spare = self.spare.take().or_else(|| spare_descriptor().ok());
+        if let Err(error) = self.host.poller.add(&self.listener, Source::Listener.token(), Interest::Read) {
+            self.listen_later(&error);
         }
     }
 
@@ -334,6 +388,7 @@ impl Steward {
         if let Some(conn) = self.connections.remove(&id) {
             conn.close(&self.host);
         }
+        self.spare = self.spare.take().or_else(|| spare_descriptor().ok());
         for shell in self.shells.values_mut() {
             shell.followers.retain(|follower| follower.connection != id);
             shell.hung_up(&mut self.host, id);

@@ -77,6 +77,8 @@ pub(crate) struct Shell {
     live: Option<Live>,
     /// Shells in a row that died before they were ready.
     stillborn: u32,
+    /// Times in a row that none could be started.
+    unstarted: u32,
     queue: VecDeque<u64>,
     /// Ends of commands that never ran, which a full disk has kept from being noted.
     unended: Vec<(u64, Ending)>,
@@ -223,6 +225,8 @@ struct Running {
     stalled: bool,
     /// Its end, worked out once; only the record of it is missing.
     settled: Option<(Ending, StateMark)>,
+    /// How many had been killed for want of memory when it began, and how many that are no shell's children.
+    killed_before: (Option<u64>, u64),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,6 +302,7 @@ impl Shell {
             incarnation: 0,
             live: None,
             stillborn: 0,
+            unstarted: 0,
             queue: VecDeque::new(),
             unended: Vec::new(),
             running: None,

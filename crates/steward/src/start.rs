@@ -10,6 +10,7 @@ pub(crate) use enclosed::read_spec;
 use crate::client::Client;
 use crate::dir::{Dir, DirError, NOT_ELSEWHERE};
 use crate::keeper::Role;
+use crate::kills::COUNTER;
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,6 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use stead_term::oom;
 use stead_term::packet::{self, Wait};
 use stead_term::spawn::{self, OpenFiles};
 
@@ -60,11 +62,25 @@ const LAST_WORDS: u64 = 2048;
 /// Makes sure that a steward runs over `dir`; `keeper` says how this program is called as one. Returns when clients
 /// can connect.
 pub fn start(dir: &Path, keeper_role: &dyn Fn(&Dir) -> Role) -> Result<Started, StartError> {
-    start_prepared(dir, &|dir| Ok(keeper_role(dir)))
+    start_within(dir, keeper_role, &[])
+}
+
+/// The same, where the keeper joins the control groups of these `cgroup.procs`: what the kernel kills there for want of
+/// memory is counted by one of them.
+pub fn start_within(
+    dir: &Path,
+    keeper_role: &dyn Fn(&Dir) -> Role,
+    cgroup_procs: &[PathBuf],
+) -> Result<Started, StartError> {
+    start_prepared(dir, cgroup_procs, &|dir| Ok(keeper_role(dir)))
 }
 
 /// The same, with something to be done while nobody else can start one.
-fn start_prepared(dir: &Path, prepare: &dyn Fn(&Dir) -> io::Result<Role>) -> Result<Started, StartError> {
+fn start_prepared(
+    dir: &Path,
+    cgroup_procs: &[PathBuf],
+    prepare: &dyn Fn(&Dir) -> io::Result<Role>,
+) -> Result<Started, StartError> {
     let dir = Dir::create(dir)?;
     let failed = |source| StartError::Io { dir: dir.root().to_owned(), source };
     let Some(lock) = take_lock(&dir, || answers(&dir))? else { return Ok(Started::Before) };
@@ -72,7 +88,9 @@ fn start_prepared(dir: &Path, prepare: &dyn Fn(&Dir) -> io::Result<Role>) -> Res
     let before = dir.log_file().and_then(|log| log.metadata()).map_or(0, |meta| meta.len());
     let died = || StartError::Died { dir: dir.root().to_owned(), last_words: last_words(&dir, before) };
     let (mut ready, theirs) = io::pipe().map_err(failed)?;
-    let things = [("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())];
+    let counter = oom::counter_of(cgroup_procs);
+    let mut things = vec![("lock".into(), lock.as_fd()), ("ready".into(), theirs.as_fd())];
+    things.extend(counter.as_ref().map(|counter| (COUNTER.to_owned(), counter.as_fd())));
     match keeper(&dir, &role, &things, None) {
         Ok(status) if status.success() => {}
         Ok(_) => return Err(died()),
@@ -120,6 +138,9 @@ pub(crate) fn alone(dir: &Path) -> Result<(Dir, OwnedFd), StartError> {
     let lock = take_lock(&dir, || false)?.ok_or_else(|| StartError::Silent(dir.root().to_owned()))?;
     let (ours, theirs) = packet::pair().map_err(failed)?;
     packet::send(&ours, b"Slock", Some(lock.as_fd()), Wait::Block).map_err(failed)?;
+    if let Some(counter) = oom::counter_of_container() {
+        packet::send(&ours, format!("S{COUNTER}").as_bytes(), Some(counter.as_fd()), Wait::Block).map_err(failed)?;
+    }
     packet::send(&ours, b"Z", None, Wait::Block).map_err(failed)?;
     Ok((dir, theirs))
 }

@@ -18,6 +18,7 @@ mod tests;
 mod v1;
 mod v2;
 
+pub(crate) use files::value_of;
 pub use group::{Group, Usage};
 
 use std::collections::{BTreeMap, BTreeSet};

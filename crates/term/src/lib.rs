@@ -7,10 +7,12 @@
 pub mod cgroup;
 pub mod enclose;
 pub mod fifo;
+pub mod oom;
 pub mod packet;
 pub mod poll;
 pub mod proc;
 pub mod pty;
+pub mod scarce;
 pub mod screen;
 pub mod spawn;
 pub mod tree;

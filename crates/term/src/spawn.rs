@@ -61,6 +61,8 @@ pub struct Spawn<'a> {
     pub env: &'a [(&'a [u8], &'a [u8])],
     pub cwd: &'a Path,
     pub open_files: OpenFiles,
+    /// How soon it is killed when memory runs out ([`crate::oom`]); never less than we ourselves.
+    pub oom_points: i32,
     pub stdin: OwnedFd,
     /// Standard output. If a terminal: the controlling one of a session of its own.
     pub terminal: OwnedFd,
@@ -73,6 +75,8 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
     let (mut report, write) = io::pipe()?;
     let raw = write.as_raw_fd();
     let open_files = spawn.open_files;
+    let own = i32::try_from(std::process::id()).ok().and_then(crate::oom::points).unwrap_or(0);
+    let points = spawn.oom_points.max(own).to_string();
     let mut command = Command::new(spawn.program);
     if let Some((zero, rest)) = spawn.arguments.split_first() {
         command.arg0(zero).args(rest);
@@ -85,8 +89,8 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
         .stdout(spawn.terminal)
         .stderr(spawn.stderr);
     let between = move || {
-        // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setrlimit`, `setsid`, `getpid`, `write` and `ioctl` are
-        // async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.
+        // SAFETY: runs in the child of a fork. `fork`, `_exit`, `setrlimit`, `setsid`, `getpid`, `open`, `write`, `close` and
+        // `ioctl` are async-signal-safe, nothing is allocated, and `raw` is a pipe that this child inherited.
         unsafe {
             match libc::fork() {
                 -1 => return Err(io::Error::last_os_error()),
@@ -96,6 +100,12 @@ pub fn detached(spawn: Spawn<'_>) -> io::Result<i32> {
             open_files.apply()?;
             if libc::setsid() == -1 || libc::ioctl(1, libc::TIOCSCTTY, 0) == -1 {
                 return Err(io::Error::last_os_error());
+            }
+            // Where it can't be had all the same, size alone decides.
+            let setting = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+            if setting != -1 {
+                libc::write(setting, points.as_ptr().cast(), points.len());
+                libc::close(setting);
             }
             let pid = libc::getpid().to_ne_bytes();
             if libc::write(raw, pid.as_ptr().cast(), pid.len()) != 4 {

@@ -37,6 +37,7 @@ fn an_answer_has_every_field_of_the_contract() {
         "timed_out",
         "shell_exited",
         "shell_replaced",
+        "oom_killed",
         "warnings",
         "stdout",
         "stderr",

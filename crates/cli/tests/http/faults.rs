@@ -2,8 +2,11 @@
 
 mod clock;
 mod database;
+mod full;
 mod kills;
+mod memory;
 mod room;
+mod scarce;
 
 pub(crate) use room::Small;
 

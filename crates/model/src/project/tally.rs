@@ -106,6 +106,7 @@ mod tests {
             streams_open: false,
             state_changed: false,
             error: None,
+            oom_killed: None,
         };
         Command { stderr_bytes: 2, ..running().end(ending, Timestamp(40)).unwrap() }
     }

@@ -323,6 +323,9 @@ pub struct Ending {
     pub state_changed: bool,
     #[n(8)]
     pub error: Option<Fault>,
+    /// Whether one of its processes was killed for want of memory; absent where nobody can know.
+    #[n(9)]
+    pub oom_killed: Option<bool>,
 }
 
 /// How a shell came to its end, as far as anybody saw.
@@ -347,6 +350,7 @@ impl Ending {
             streams_open: false,
             state_changed: false,
             error: None,
+            oom_killed: None,
         };
         ending.or_lost()
     }

@@ -1,8 +1,8 @@
 //! Connections: over TCP and over the socket in the data directory, so many at once, none that dawdles for ever.
 
+use super::gate::Gate;
 use super::held::Held;
 use super::leftover;
-use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderValue, header};
 use hyper::Request;
@@ -69,9 +69,9 @@ const MOST_HEAD: usize = 64 << 10;
 const BREATH: Duration = Duration::from_millis(50);
 
 /// Serves until it is told to stop; then answers under way are finished, for a while.
-pub async fn serve(doors: Doors, router: Router, limits: Limits, stop: CancellationToken) {
+pub async fn serve(doors: Doors, gate: Gate, limits: Limits, stop: CancellationToken) {
     let server = Arc::new(Server {
-        router,
+        gate,
         limits,
         room: Arc::new(Semaphore::new(limits.connections)),
         stop: stop.clone(),
@@ -101,7 +101,7 @@ pub async fn serve(doors: Doors, router: Router, limits: Limits, stop: Cancellat
 }
 
 struct Server {
-    router: Router,
+    gate: Gate,
     limits: Limits,
     room: Arc<Semaphore>,
     stop: CancellationToken,
@@ -128,11 +128,11 @@ impl Server {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (router, body) = (self.router.clone(), BodyWithin(self.limits.body));
+        let (gate, body) = (self.gate.clone(), BodyWithin(self.limits.body));
         let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(via);
             request.extensions_mut().insert(body);
-            let router = router.clone();
+            let router = gate.router();
             // Whoever asks before sending a body isn't made to send one that was refused.
             let asks = request.headers().contains_key(header::EXPECT);
             async move {

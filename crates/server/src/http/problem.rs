@@ -42,6 +42,10 @@ pub struct Problem {
     retry_after: Option<u64>,
 }
 
+/// What to do about a disk that is full.
+pub(super) const MAKE_ROOM: &str = "make room on the disk of the data directory; `DELETE /api/threads/{id}` removes what a \
+                                    thread holds, also when it is full";
+
 /// Code, status, whether it may go better later.
 const CODES: [(&str, u16, bool); 21] = [
     ("invalid_request", 400, false),
@@ -112,6 +116,7 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let problem = Self::new(error.code(), chain(&error));
+        let problem = if error.code() == "no_space" { problem.hint(MAKE_ROOM) } else { problem };
         match &error {
             Error::NotFound { kind, id } => {
                 let hint = match *kind {

@@ -3,11 +3,13 @@
 use super::App;
 use super::access::All;
 use super::problem::{Answer, ErrorBody, Problem};
+use crate::stead::Unready;
 use axum::Json;
 use axum::extract::State;
 use axum::http::header;
 use axum::response::IntoResponse;
 use serde::Serialize;
+use serde_json::json;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -53,17 +55,26 @@ async fn version(State(app): State<App>) -> Json<About> {
 
 /// Whether the process lives. Needs no token.
 #[utoipa::path(get, path = "/healthz", tag = "server", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
-async fn healthz() -> &'static str {
+pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// Whether it can do its work: its database answers. Needs no token.
+/// Whether it can do its work. Needs no token.
+///
+/// It can when it has looked at what was left by the one before it, its disk has room, and its database can be written;
+/// else `details.reason` is `recovering`, `no_room`, `room_unknown` or `database_not_writable`.
 #[utoipa::path(
     get, path = "/readyz", tag = "server", security(()),
     responses((status = 200, body = String, content_type = "text/plain"), (status = 503, body = ErrorBody))
 )]
 async fn readyz(State(app): State<App>) -> Answer<&'static str> {
-    app.stead.check().await.map_err(|error| Problem::new("unavailable", error.to_string()))?;
+    app.stead.readiness().await.map_err(|unready| {
+        let problem = Problem::new("unavailable", unready.to_string()).details(json!({ "reason": unready.reason() }));
+        match unready {
+            Unready::NoRoom { .. } => problem.hint(super::problem::MAKE_ROOM),
+            Unready::Unknown(_) | Unready::NotWritable(_) => problem,
+        }
+    })?;
     Ok("ok\n")
 }
 

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tracing::Instrument;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const VERSION: HeaderName = HeaderName::from_static("stead-version");
+pub(super) const VERSION: HeaderName = HeaderName::from_static("stead-version");
 
 /// The name that a client gave its request, if it is fit for a log.
 fn given(request: &Request) -> Option<String> {

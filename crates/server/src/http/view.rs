@@ -407,6 +407,8 @@ pub(crate) struct CommandView {
     pub(crate) timed_out: bool,
     pub(crate) shell_exited: bool,
     pub(crate) shell_replaced: bool,
+    /// Whether one of its processes was killed for want of memory; null where nobody can know.
+    pub(crate) oom_killed: Option<bool>,
     pub(crate) warnings: Vec<WarningView>,
     pub(crate) stdout_bytes: u64,
     pub(crate) stderr_bytes: u64,
@@ -469,6 +471,7 @@ impl From<Command> for CommandView {
             timed_out: command.status == Status::TimedOut,
             shell_exited: ending.shell_exited,
             shell_replaced: ending.shell_replaced,
+            oom_killed: ending.oom_killed,
             warnings: ending.warnings.into_iter().map(warning).collect(),
             stdout_bytes: command.stdout_bytes,
             stderr_bytes: command.stderr_bytes,

@@ -60,7 +60,7 @@ impl Walls for NoWalls {
             let arguments = self.program.call.iter().cloned().chain(words).chain([dir]).chain(joined).collect();
             Role { program: self.program.path.clone(), arguments }
         };
-        let started = stead_steward::start::start(&places.steward(&blueprint.lease), &keeper);
+        let started = stead_steward::start::start_within(&places.steward(&blueprint.lease), &keeper, procs);
         started.map(drop).map_err(|error| chain(&error))
     }
 

@@ -73,6 +73,12 @@ impl Namespaces {
     }
 }
 
+/// What `/tmp` and its like may hold where all may use so much memory. It is memory that no kill gives back, so a half is left
+/// for processes: whoever fills it is told that it is full, and nobody dies of it.
+pub(super) fn tmp_within(tmp_bytes: u64, memory: Option<u64>) -> u64 {
+    memory.map_or(tmp_bytes, |memory| tmp_bytes.min(memory / 2))
+}
+
 impl Walls for Namespaces {
     fn kind(&self) -> &'static str {
         "namespace"
@@ -100,7 +106,7 @@ impl Walls for Namespaces {
             user: config.user.clone(),
             network: blueprint.demands.network.unwrap_or(config.network),
             read_only: config.read_only.clone(),
-            tmp_bytes: config.tmp_bytes,
+            tmp_bytes: tmp_within(config.tmp_bytes, blueprint.demands.memory.or(config.limits.memory)),
             cgroup_procs: procs.to_vec(),
             more: places
                 .memories(&blueprint.workspace)

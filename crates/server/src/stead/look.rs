@@ -2,7 +2,6 @@
 
 use super::Stead;
 use crate::error::Error;
-use crate::store::Page;
 use stead_model::clock::Timestamp;
 use stead_model::ids::{LeaseId, TerminalId, ThreadId};
 use stead_model::lease::Lease;
@@ -10,12 +9,6 @@ use stead_model::terminal::Terminal;
 use stead_model::thread::Instance;
 
 impl Stead {
-    /// Whether the store answers.
-    pub async fn check(&self) -> Result<(), Error> {
-        self.inner.core.store.threads(None, &Page { limit: 1, after: None }).await?;
-        Ok(())
-    }
-
     /// Oldest first.
     pub async fn terminals_of_lease(&self, lease: &LeaseId) -> Result<Vec<Terminal>, Error> {
         let mut terminals = self.inner.core.store.terminals_of_lease(lease).await?;

@@ -8,6 +8,7 @@
 //! each lease without a terminal ─► a deletion, fork or move that was cut short ─► removed, or left to who moved away
 //! ```
 
+use super::ready::unless_full;
 use super::{Inner, watch};
 use crate::error::Error;
 use crate::lease::Ready;
@@ -97,8 +98,12 @@ async fn sessions(inner: &Arc<Inner>, seen: &HashMap<LeaseId, Ready>, recovered:
             recovered.kept_sessions.push(session.id);
             continue;
         }
-        recovered.closed_sessions.push(session.id.clone());
-        super::close::session(inner, session, CloseReason::ServerRestart).await?;
+        let id = session.id.clone();
+        // On a full disk it stays as it is, and is closed when somebody uses its terminal, or it expires.
+        let closed = super::close::session(inner, session, CloseReason::ServerRestart).await.map(|_| true);
+        if unless_full("the end of a session", closed)? {
+            recovered.closed_sessions.push(id);
+        }
     }
     Ok(())
 }

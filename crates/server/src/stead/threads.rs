@@ -72,7 +72,15 @@ impl Stead {
     /// instance destroyed unless another terminal uses it. One that isn't there is removed already.
     pub async fn delete_thread(&self, id: &ThreadId) -> Result<(), Error> {
         let (inner, id) = (Arc::clone(&self.inner), id.clone());
-        let work = async move { delete(&inner, &id).await };
+        let work = async move {
+            match delete(&inner, &id).await {
+                // It makes room, so what was kept for this is its to take.
+                Err(error) if error.code() == "no_space" && super::ready::give_up_reserve(inner.data.as_deref()) => {
+                    delete(&inner, &id).await
+                }
+                done => done,
+            }
+        };
         self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
     }
 }

@@ -114,6 +114,10 @@ impl Store for MemoryStore {
         .await
     }
 
+    async fn check_writable(&self) -> Result<()> {
+        Ok(())
+    }
+
     async fn create_project(&self, project: &Project, credentials: Option<&Sealed>, most: u32) -> Result<()> {
         self.with(|tables| tables.create_project(project, credentials, most)).await
     }

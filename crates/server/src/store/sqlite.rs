@@ -82,6 +82,9 @@ use statements;
 statements! {
     NEXT_EPOCH = "INSERT INTO meta (key, value) VALUES ('epoch', 1)
                   ON CONFLICT (key) DO UPDATE SET value = meta.value + 1 RETURNING value";
+    /// A row that nobody reads, and another value each time: what doesn't change isn't written.
+    CHECK = "INSERT INTO meta (key, value) VALUES ('checked', 1)
+             ON CONFLICT (key) DO UPDATE SET value = (meta.value + 1) % 1000000";
 }
 
 impl Writer {
@@ -197,6 +200,12 @@ impl Store for SqliteStore {
         write!(self, |tx| {
             let epoch: i64 = sqlx::query_scalar(NEXT_EPOCH).fetch_one(&mut *tx).await?;
             epoch.unsigned_abs()
+        })
+    }
+
+    async fn check_writable(&self) -> Result<()> {
+        write!(self, behind, |tx| {
+            sqlx::query(CHECK).execute(&mut *tx).await?;
         })
     }
 

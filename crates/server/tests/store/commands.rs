@@ -30,6 +30,7 @@ fn whole(name: &str, status: Status) -> Command {
     let ending = Ending {
         signal: Some(9),
         shell_exited: true,
+        oom_killed: Some(true),
         warnings: vec![Warning { code: "w".into(), message: "ä\n".into() }],
         error: Some(Fault::new(FaultCode::Busy, "broke")),
         ..Ending::new(status, Some(-1))

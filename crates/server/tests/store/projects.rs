@@ -196,6 +196,7 @@ fn ended(name: &str, of: &str, code: i32) -> Command {
         streams_open: false,
         state_changed: false,
         error: None,
+        oom_killed: None,
     };
     let begun = Command { started_at: Some(at(100)), status: CommandStatus::Running, ..command(name, of, 50) };
     Command { stdout_bytes: 7, stderr_bytes: 3, ..begun.end(ending, at(1600)).unwrap() }

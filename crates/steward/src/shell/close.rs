@@ -76,6 +76,8 @@ impl Shell {
         if let Some(mut running) = self.running.take() {
             self.close_input(host, &mut running);
         }
+        host.kills.forget(self.key);
+        host.kills.jobs(self.key, false);
         self.forget_secrets(host);
         match fs::remove_dir_all(&self.run) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

@@ -25,7 +25,7 @@ use stead_model::env::{Secret, Vars, check};
 use stead_model::proto::{Ending, EnvInfo, Fault, FaultCode, SecretInfo, SetEnv, SetSecret, Warning};
 use stead_model::record::{EnvRecord, Record, StateMark};
 use stead_model::state::{Bytes, ShellState};
-use stead_term::proc;
+use stead_term::{proc, scarce};
 
 /// A shell that is free takes it in a millisecond; an interrupt from one of its children may make it miss the line.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -186,9 +186,10 @@ impl Shell {
         }
         if changed.iter().any(|set| set.value.is_some()) {
             // Where there is no memory to speak through, none is taken.
-            memory::directory(&host.dir, self.key).map_err(|error| Fault {
-                code: FaultCode::Unsupported,
-                ..io_fault("secrets can't be kept off the disk here", &error)
+            memory::directory(&host.dir, self.key).map_err(|error| {
+                let fault = io_fault("secrets can't be kept off the disk here", &error);
+                let passes = fault.code == FaultCode::NoSpace || scarce::is_passing(&error);
+                if passes { fault } else { Fault { code: FaultCode::Unsupported, ..fault } }
             })?;
         }
         self.roll(host)?;

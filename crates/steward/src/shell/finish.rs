@@ -3,6 +3,7 @@
 use super::{Death, Running, Shell, Stage, journal_fault};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
+use crate::kills::{Fate, Span};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -65,7 +66,7 @@ impl Shell {
             }
         };
         let Some(mut running) = self.running.take() else { return };
-        let (mut ending, mark) = running.settled.take().unwrap_or_else(|| self.settle(&running, left));
+        let (mut ending, mark) = running.settled.take().unwrap_or_else(|| self.settle(host, &running, left));
         ending.streams_open = emptied != Emptied::Closed;
         self.close_input(host, &mut running);
         if let Err(error) = self.note_end(host, running.number, ending.clone(), mark.clone()) {
@@ -102,11 +103,31 @@ impl Shell {
         Ok(if self.empty_terminal(host) { Emptied::Closed } else { Emptied::Stalled })
     }
 
-    fn settle(&mut self, running: &Running, left: &Left) -> (Ending, StateMark) {
+    fn settle(&mut self, host: &mut Host, running: &Running, left: &Left) -> (Ending, StateMark) {
         let mut ending = ending(running, left);
+        ending.oom_killed = self.oom_killed(host, running, left);
         ending.warnings = std::mem::take(&mut self.warnings);
         let mark = self.capture_state(running, left, &mut ending);
         (ending, mark)
+    }
+
+    /// Whether a process of the command was killed for want of memory.
+    fn oom_killed(&self, host: &mut Host, running: &Running, left: &Left) -> Option<bool> {
+        let (before, reaped_before) = running.killed_before;
+        let now = host.kills.count();
+        if now > before {
+            // What the keeper has seen of it may be on its way still.
+            host.link.poll();
+        }
+        let is_ours = running.cancel.is_some() || self.live.as_ref().is_some_and(|live| live.condemned);
+        let killed = match left {
+            Left::Shell(report) => report.status == 128 + 9,
+            Left::Died { status, .. } => status.and_then(|status| status.signal()) == Some(9),
+            Left::Mute => false,
+        };
+        let fate = if killed && !is_ours { Fate::Killed } else { Fate::Otherwise };
+        let elsewhere = host.link.killed().saturating_sub(reaped_before);
+        host.kills.end(self.key, Span { before, now, elsewhere }, fate)
     }
 
     fn finish_later(&mut self, host: &mut Host) {
@@ -382,6 +403,7 @@ impl Shell {
     /// It left before it came to the command (`set -t`, or a kill from outside): the next one gets it.
     fn start_again(&mut self, host: &mut Host) {
         let Some(mut running) = self.running.take() else { return };
+        host.kills.forget(self.key);
         // Noted first: who comes after us must not take the command for one that ran.
         if let Err(error) = self.journal.append(&[&Record::Spawning(self.incarnation)], Need::Last) {
             note!("steward: shell {}: {error}", self.open.shell);
@@ -398,6 +420,7 @@ impl Shell {
     /// Work that no answer waits for.
     pub(crate) fn chores(&mut self, host: &mut Host) {
         self.note_bystanders();
+        host.kills.jobs(self.key, !self.bystanders.is_empty());
         if self.spare.is_none() && self.live.is_some() {
             match self.make_pair(host) {
                 Ok(pair) => self.spare = Some(pair),

@@ -193,6 +193,7 @@ impl Shell {
             env: &env,
             cwd: &PathBuf::from("/"),
             open_files: host.open_files,
+            oom_points: stead_term::oom::SHELL,
             stdin: pty.user.try_clone()?,
             stderr: pty.user.try_clone()?,
             terminal: pty.user,

@@ -335,6 +335,7 @@ impl Shell {
         let mut live = self.live_on(host, pid, self.lines(), [ctl, rep, pty, trigger]).map_err(failed)?;
         (live.pid, live.start_time) = (spawned.pid, spawned.start_time);
         self.bystanders = live.trigger.bystanders();
+        host.kills.jobs(self.key, !self.bystanders.is_empty());
         let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
         live.reply_length = replies.len() as u64;
         // An empty log may have been emptied between two commands.
@@ -398,7 +399,9 @@ impl Shell {
             said_at: None,
             stalled: false,
             settled: None,
+            killed_before: (started.oom_kills, host.link.killed()),
         });
+        host.kills.adopt(self.key);
         self.say(&|lines| lines.query(query));
         host.after(watch::FIRST, self.key, What::Watch(number));
         if let Some(left) = self.time_left(number, past) {

@@ -94,6 +94,7 @@ impl Shell {
         };
         if host.chores.contains(&self.key) {
             self.note_bystanders();
+            host.kills.jobs(self.key, !self.bystanders.is_empty());
         }
         let overlay = self.overlay(&exec)?;
         let effect = self.effect(&exec, &overlay);
@@ -114,8 +115,10 @@ impl Shell {
             }
         };
         let (at, uptime) = (now(), uptime());
-        let record = Record::Started(Started { number, pair, at, uptime });
+        let killed_before = (host.kills.begin(self.key), host.link.killed());
+        let record = Record::Started(Started { number, pair, at, uptime, oom_kills: killed_before.0 });
         if let Err(error) = self.journal.append(&[&record], Need::Last) {
+            host.kills.forget(self.key);
             self.release_pair(host, pair);
             return Err(journal_fault(&error));
         }
@@ -139,6 +142,7 @@ impl Shell {
             said_at: self.live.as_ref().map(|live| live.said),
             stalled: false,
             settled: None,
+            killed_before,
         });
         self.send_trigger();
         host.after(watch::FIRST, self.key, What::Watch(number));

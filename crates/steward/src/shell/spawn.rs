@@ -16,10 +16,13 @@ use stead_model::record::Record;
 use stead_model::shell::{Baseline, Dialect, Lines, Reports};
 use stead_model::state::restore::{self, Extent};
 use stead_term::poll::Interest;
-use stead_term::{fifo, proc, pty, spawn};
+use stead_term::{fifo, oom, proc, pty, scarce, spawn};
 
 /// Shells in a row that may die before they are ready, until queued commands are told that none can be had.
 const MOST_STILLBORN: u32 = 3;
+
+/// Times in a row that none can be started at all, until queued commands are told: within a second and a half.
+const MOST_UNSTARTED: u32 = 8;
 
 impl Shell {
     /// Starts a new process for this shell, on fresh FIFOs: one that a killed steward left half-started has the old
@@ -39,10 +42,17 @@ impl Shell {
                 self.env_of_new_process();
                 Ok(())
             }
-            Err(error) => Err(Fault {
-                code: FaultCode::Unsupported,
-                ..io_fault(&format!("can't start `{}`", self.program.display()), &error)
-            }),
+            Err(error) => {
+                // Who tries again makes others; these would stay with the keeper for good.
+                self.unpark_process(host);
+                Err(start_fault(&self.program, &error))
+            }
+        }
+    }
+
+    fn unpark_process(&self, host: &Host) {
+        for what in ["ctl", "rep", "pty", trigger::PARKED] {
+            host.link.unpark(&self.parked(what));
         }
     }
 
@@ -60,10 +70,7 @@ impl Shell {
         let replies = fifo::open_both(&reply_path)?;
         let stdin = fifo::open_input(&control_path)?;
         let trigger = TriggerFile::create()?;
-        let pty = pty::open(self.tty.size.columns, self.tty.size.rows).map_err(|error| {
-            let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
-            io::Error::new(error.kind(), message)
-        })?;
+        let pty = pty::open(self.tty.size.columns, self.tty.size.rows).map_err(no_terminal)?;
         host.link.park(&self.parked("ctl"), &control)?;
         host.link.park(&self.parked("rep"), &replies)?;
         host.link.park(&self.parked(trigger::PARKED), &trigger)?;
@@ -80,6 +87,7 @@ impl Shell {
             env: &env,
             cwd: &cwd,
             open_files: host.open_files,
+            oom_points: oom::SHELL,
             stdin,
             terminal: pty.user,
             // Where it would show its own prompts.
@@ -183,9 +191,7 @@ impl Shell {
         if let Some(process) = live.process.as_ref().filter(|_| !live.gone) {
             let _ = host.poller.remove(process);
         }
-        for what in ["ctl", "rep", "pty", trigger::PARKED] {
-            host.link.unpark(&self.parked(what));
-        }
+        self.unpark_process(host);
         for name in ["ctl", "rep", "replies"] {
             remove(&self.run.join(format!("{name}.{}", self.incarnation)));
         }
@@ -204,18 +210,51 @@ impl Shell {
             return;
         }
         if let Err(fault) = self.spawn(host) {
-            self.stillborn += 1;
+            note!("steward: shell {}: {fault}", self.open.shell);
+            self.unstarted += 1;
             if self.queue.is_empty() {
                 // Nobody waits for it: the next command will try again.
-                self.stillborn = 0;
+                self.unstarted = 0;
+            } else if self.unstarted < MOST_UNSTARTED {
+                host.after(Duration::from_millis(50) * self.unstarted, self.key, What::Respawn);
             } else {
-                host.after(Duration::from_millis(50), self.key, What::Respawn);
+                // Its state has no part in it, so none of that is left out the next time.
+                self.unstarted = 0;
+                self.fail_queue(host, &fault);
             }
-            note!("steward: shell {}: {fault}", self.open.shell);
             return;
         }
+        self.unstarted = 0;
         self.start_next(host);
     }
+}
+
+/// A kernel that has no more terminals to give says that there is no space, as a full disk does.
+fn no_terminal(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::StorageFull {
+        let message = "this machine has as many terminals as it may have (`kernel.pty.max`)";
+        return io::Error::new(io::ErrorKind::ResourceBusy, message);
+    }
+    if scarce::is_passing(&error) {
+        return error;
+    }
+    let message = format!("no terminal is to be had (is devpts mounted, and /dev/ptmx there?): {error}");
+    io::Error::new(error.kind(), message)
+}
+
+/// What it means for whoever asked: what is used up now is free again some time, and only a program that isn't there, or may
+/// not be run, never starts.
+fn start_fault(program: &Path, error: &io::Error) -> Fault {
+    let fault = io_fault(&format!("can't start `{}`", program.display()), error);
+    if scarce::is_passing(error) {
+        let advice = "the sandbox, or its machine, has as many processes or open files as it may have: end some, or raise \
+                      the limit";
+        return Fault::new(FaultCode::Unavailable, format!("{}; {advice}", fault.message));
+    }
+    let never = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
+        || matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+        || error.raw_os_error() == Some(rustix::io::Errno::NOEXEC.raw_os_error());
+    if never { Fault { code: FaultCode::Unsupported, ..fault } } else { fault }
 }
 
 /// Which program to run, and how to speak to it.

@@ -9,7 +9,7 @@ use crate::host::{Host, What};
 use rustix::process::Signal;
 use std::io::Write;
 use std::time::Duration;
-use stead_term::{fifo, proc};
+use stead_term::{fifo, oom, proc};
 
 /// Long enough that hardly any command is looked at, short enough that a person doesn't notice.
 pub(super) const FIRST: Duration = Duration::from_millis(25);
@@ -48,6 +48,8 @@ impl Shell {
         }
         let held = self.is_held(host, running.pair);
         let Some(live) = &mut self.live else { return };
+        // What has run for a moment is to go before its shell when memory runs out.
+        oom::expose_children(live.pid);
         let Some(stat) = proc::stat(live.pid) else { return };
         if stat.state == b'T' {
             // `suspend`: nobody else is there to wake it.

@@ -29,7 +29,7 @@ pub fn start_enclosed(
     settings: &Settings,
 ) -> Result<Started, StartError> {
     let call: Vec<_> = call.iter().map(|word| (*word).to_owned()).collect();
-    start_prepared(dir, &|dir| {
+    start_prepared(dir, &enclosure.cgroup_procs, &|dir| {
         // The lock is free a moment before everybody inside is dead, and whoever still is there could write what we are
         // about to write.
         if !await_end(dir) {

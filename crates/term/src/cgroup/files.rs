@@ -36,7 +36,7 @@ pub(super) fn keyed(path: &Path, key: &str) -> Option<u64> {
     value_of(&fs::read_to_string(path).ok()?, key)
 }
 
-pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
+pub(crate) fn value_of(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.trim().parse().ok())
 }
 

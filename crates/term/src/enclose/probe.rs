@@ -1,11 +1,13 @@
 //! Whether this machine can enclose anything at all: by trying.
 
 use super::{Failed, Identity, Outside, inside, namespaces};
+use crate::scarce;
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::Duration;
 use stead_model::enclosure::{Enclosure, Network};
 
 /// Why it can't: the step that failed, and what probably has to be changed.
@@ -18,14 +20,38 @@ pub struct Reason {
     pub hint: Option<String>,
 }
 
+/// Of a machine that has no process or open file to spare at the moment nothing is said before it was asked as often as
+/// this, so far apart: whoever asks may settle for less for as long as it lives.
+const TRIES: u32 = 20;
+const APART: Duration = Duration::from_millis(100);
+
 /// Goes all the way in a process of its own, but for the program to be executed.
 pub fn probe() -> Result<(), Reason> {
-    let said = attempt().map_err(|error| Reason { step: format!("can't try it: {error}"), hint: None })?;
+    let mut tries = 1;
+    let said = loop {
+        match attempt() {
+            Ok(said) if tries < TRIES && said.starts_with(NOT_NOW) => {}
+            Err(error) if tries < TRIES && scarce::is_passing(&error) => {}
+            other => break other,
+        }
+        tries += 1;
+        crate::poll::nap(APART);
+    };
+    let said = said.map_err(|error| Reason { step: format!("can't try it: {error}"), hint: None })?;
+    let said = said.strip_prefix(NOT_NOW).unwrap_or(&said);
     match said.strip_prefix("failed: ") {
         None if said == "done" => Ok(()),
         Some(step) => Err(Reason { step: step.to_owned(), hint: hint(step) }),
         None => Err(Reason { step: "the process that tried it died".to_owned(), hint: hint("") }),
     }
+}
+
+/// Before what failed for want of something that others give back.
+const NOT_NOW: &str = "not now: ";
+
+fn told(failed: &Failed) -> String {
+    let when = if scarce::is_passing(&failed.source) { NOT_NOW } else { "" };
+    format!("{when}failed: {}", chain(failed))
 }
 
 fn attempt() -> io::Result<String> {
@@ -38,7 +64,7 @@ fn attempt() -> io::Result<String> {
             drop(report);
             let said = match try_it(&write) {
                 Ok(()) => String::new(),
-                Err(failed) => format!("failed: {}", chain(&failed)),
+                Err(failed) => told(&failed),
             };
             let _ = (&write).write_all(said.as_bytes());
             // SAFETY: ends this copy.
@@ -70,7 +96,7 @@ fn try_it(mut write: &io::PipeWriter) -> Result<(), Failed> {
         if released.read(&mut [0]).is_ok_and(|read| read == 1) {
             let said = match inside(&spec, outside, None) {
                 Ok(()) => "done".to_owned(),
-                Err(failed) => format!("failed: {}", chain(&failed)),
+                Err(failed) => told(&failed),
             };
             let _ = write.write_all(said.as_bytes());
         }

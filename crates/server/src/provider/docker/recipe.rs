@@ -1,5 +1,6 @@
 //! What a container is made of.
 
+use super::super::namespace::tmp_within;
 use super::super::{Blueprint, Handle};
 use super::{ContainerNetwork, Docker};
 use bollard::models::{
@@ -25,6 +26,9 @@ pub(super) const OWNER: &str = "stead.owner";
 /// below 1024. Everything else is dropped: no devices, no raw network, no mounts, no tracing of other users.
 const CAPABILITIES: [&str; 9] =
     ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETUID"];
+
+/// Shared memory, if nothing limits memory: what engines give.
+const SHM_BYTES: u64 = 64 << 20;
 
 /// What the first process may say before the oldest is dropped; whoever is inside can make it speak.
 const LOG_BYTES: &str = "1m";
@@ -107,16 +111,18 @@ impl Docker {
         let limits = self.limits_for(blueprint);
         let bytes = limits.memory.map(signed);
         let tmp = config.tmp_bytes.or(config.read_only_root.then_some(TMP_BYTES));
-        let mut tmpfs: HashMap<String, String> = HashMap::new();
-        if let Some(bytes) = tmp {
-            tmpfs.insert("/tmp".to_owned(), format!("rw,nosuid,nodev,exec,size={bytes},mode=1777"));
-        }
-        if config.read_only_root {
-            for path in ["/run", "/var/tmp"] {
-                tmpfs.insert(path.to_owned(), format!("rw,nosuid,nodev,exec,size={},mode=1777", tmp.unwrap_or(0)));
-            }
-        }
+        let mut in_memory: Vec<&str> = Vec::new();
+        in_memory.extend(tmp.map(|_| "/tmp"));
+        in_memory.extend(["/run", "/var/tmp"].into_iter().filter(|_| config.read_only_root));
+        // Shared memory is one more.
+        let share = limits.memory.map(|memory| memory / (in_memory.len() as u64 + 1));
+        let size = tmp_within(tmp.unwrap_or(0), share);
+        let tmpfs: HashMap<String, String> = in_memory
+            .into_iter()
+            .map(|path| (path.to_owned(), format!("rw,nosuid,nodev,exec,size={size},mode=1777")))
+            .collect();
         HostConfig {
+            shm_size: share.map(|share| signed(tmp_within(SHM_BYTES, Some(share)))),
             mounts: Some(self.mounts(blueprint, program)),
             network_mode: Some(self.network_for(blueprint).to_owned()),
             memory: bytes,
