@@ -102,6 +102,7 @@ impl Error {
                 FaultCode::Gone => "gone",
                 FaultCode::NoSpace => "no_space",
                 FaultCode::Unsupported => "unsupported",
+                FaultCode::Damaged => "damaged",
                 FaultCode::Version | FaultCode::Unavailable => "unavailable",
             },
             Self::Store(error) | Self::Lease(LeaseError::Store(error)) => match **error {

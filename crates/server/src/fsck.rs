@@ -2,8 +2,12 @@
 
 use crate::store::{StoreError, mend};
 use serde::Serialize;
-use std::io;
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use stead_steward::past::{self, Checked, PastError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FsckError {
@@ -41,7 +45,76 @@ pub enum Mode {
 pub async fn run(data: &Path, mode: Mode) -> Result<Report, FsckError> {
     let mut report = Report::default();
     look_at_database(data, mode, &mut report).await?;
+    let failed = |source| FsckError::Io { path: data.to_owned(), source };
+    for dir in stewards(data).map_err(failed)? {
+        look_at_journals(data, &dir, mode, &mut report)?;
+    }
+    look_at_snapshots(data, mode, &mut report).map_err(failed)?;
     Ok(report)
+}
+
+/// The directories of stewards, which hold journals: those of sandboxes here, and copies of those elsewhere.
+fn stewards(data: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for provider in entries(&data.join("providers"))? {
+        for lease in entries(&provider.join("leases"))? {
+            let within = entries(&lease)?;
+            found.extend(within.into_iter().chain([lease]).filter(|dir| dir.join("journal").is_dir()));
+        }
+    }
+    Ok(found)
+}
+
+fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) -> Result<(), FsckError> {
+    let failed = |source| FsckError::Io { path: dir.to_owned(), source };
+    let name = dir.strip_prefix(data).unwrap_or(dir).display().to_string();
+    let checked = past::check(dir).map_err(failed)?;
+    if checked.damage.is_empty() {
+        let Checked { records, whole, unsummed, .. } = checked;
+        report
+            .whole
+            .push(format!("{name}: {records} records, output of {whole} commands; of {unsummed} there is no sum"));
+        return Ok(());
+    }
+    report.damage.extend(checked.damage.iter().map(|what| format!("{name}: {what}")));
+    if mode == Mode::Check {
+        return Ok(());
+    }
+    match past::repair(dir) {
+        Ok(lost) => {
+            report.mended.push(format!("{name}: what is damaged was taken out, the rest is as it was"));
+            report.lost.extend(lost.into_iter().map(|what| format!("{name}: {what}")));
+        }
+        Err(PastError::Alive) => {
+            let what =
+                "left as it is, for its shells are running: delete the thread, or end its instance, and repair again";
+            report.lost.push(format!("{name}: {what}"));
+        }
+        Err(PastError::Io(source)) => return Err(failed(source)),
+    }
+    Ok(())
+}
+
+/// Archives are named by the SHA-256 of what they hold.
+fn look_at_snapshots(data: &Path, mode: Mode, report: &mut Report) -> io::Result<()> {
+    let mut whole = 0;
+    for path in entries(&data.join("snapshots"))? {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let Some(wanted) = name.strip_suffix(".tar.zst").filter(|digest| digest.len() == 64) else { continue };
+        if digest(&path)? == wanted {
+            whole += 1;
+        } else {
+            report.damage.push(format!("snapshot `{}`: its archive is damaged", path.display()));
+            if mode == Mode::Repair {
+                let aside = data.join("snapshots").join(format!("{wanted}.damaged"));
+                std::fs::rename(&path, &aside)?;
+                report.lost.push(format!("snapshot `{wanted}`"));
+                report.kept.push(aside.display().to_string());
+            }
+        }
+    }
+    report.whole.extend((whole > 0).then(|| format!("{whole} archives of snapshots")));
+    Ok(())
 }
 
 async fn look_at_database(data: &Path, mode: Mode, report: &mut Report) -> Result<(), FsckError> {
@@ -105,6 +178,23 @@ fn left_without_database(data: &Path) -> io::Result<Vec<PathBuf>> {
     found.extend(entries(&data.join("workspaces"))?);
     found.extend(entries(&data.join("projects"))?);
     Ok(found)
+}
+
+fn digest(path: &Path) -> io::Result<String> {
+    let (mut file, mut hash, mut bytes) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let read = file.read(&mut bytes)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(bytes.get(..read).unwrap_or_default());
+    }
+    let mut text = String::new();
+    for byte in hash.finalize() {
+        // Writing into a string can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
 }
 
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {

@@ -93,6 +93,8 @@ pub(crate) enum What {
     Redraw,
     /// There should be a prompt.
     Prompt,
+    /// Finished output is to be summed.
+    Sum,
 }
 
 impl Host {

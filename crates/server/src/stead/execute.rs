@@ -209,6 +209,13 @@ impl Sandbox {
                 match seat.runtime.run(run, 0, listener).await {
                     Ok(info) => {
                         let ended = conclude(&before.row, seat, &info);
+                        // An end that was answered stays, whatever a damaged journal makes of it.
+                        if before.row.status.is_final()
+                            && before.row.status != Status::Lost
+                            && ended.status == Status::Lost
+                        {
+                            return Ok(Some(before.row));
+                        }
                         if ended.status != before.row.status {
                             // Whoever had it may have given it up for lost, or be about to: what is answered stands.
                             self.inner.ledger.note(ended.clone()).await;
@@ -414,6 +421,7 @@ impl<'a> Travel<'a> {
             stalled: false,
             evicted: false,
             state: None,
+            sums: None,
         }
     }
 }

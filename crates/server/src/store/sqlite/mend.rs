@@ -72,10 +72,11 @@ async fn look_through(database: &Path) -> sqlx::Result<(Vec<String>, Vec<(&'stat
     Ok((wrong, rows))
 }
 
-/// Makes it whole with as much of it as there is. Nothing is done to one that is whole.
+/// Makes it whole with as much of it as there is: an empty one where there is none. Nothing is done to one that is whole.
 pub async fn repair(database: &Path) -> Result<Mended> {
     let mut mended = Mended::default();
-    if check(database).await?.damage.is_empty() {
+    let is_there = std::fs::metadata(database).is_ok_and(|file| file.len() > 0);
+    if is_there && check(database).await?.damage.is_empty() {
         return Ok(mended);
     }
     let found = whole::look(database).map_err(failed(database))?;
