@@ -105,6 +105,7 @@ pub(crate) enum Verb {
     Serve(Serve),
     Shell(Shell),
     Doctor(Doctor),
+    Fsck(Fsck),
     Settings(Settings),
     Completions(Completions),
     #[command(hide = true)]
@@ -204,6 +205,34 @@ pub(crate) struct Doctor {
 
     #[command(flatten)]
     pub(crate) reach: Reach,
+}
+
+/// Check that everything in the data directory is as it was written, and mend what isn't.
+///
+/// For a server that says that something is damaged, and after a disk has failed. No server may run over the data meanwhile.
+/// The database, its write-ahead log, the journals of all shells, the output of finished commands and the archives of
+/// snapshots are compared with their sums; what is whole and what is damaged is said by name. Nothing is changed without
+/// `--repair`, which puts flipped bits right where a sum tells which they were, saves every row and record that can be read,
+/// names what is lost, and keeps the damaged files in `damaged-N` in the data directory.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Examples:
+  stead fsck                     look, change nothing
+  stead fsck --repair            save what is whole
+  stead fsck --data DIR --json   for a program
+
+Exit codes:
+  0 all is whole, or was made so without a loss; 1 something is damaged, or was lost in a repair; 125 stead itself failed")]
+pub(crate) struct Fsck {
+    /// Mend what is damaged, as far as it can be; without it nothing is changed.
+    #[arg(long)]
+    pub(crate) repair: bool,
+
+    #[command(flatten)]
+    pub(crate) form: AsJson,
+
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 /// Where stead keeps things and what it is told.

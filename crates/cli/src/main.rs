@@ -13,6 +13,7 @@ mod environment;
 mod exec;
 mod failure;
 mod follow;
+mod fsck;
 mod image;
 mod json;
 mod listings;
@@ -64,6 +65,10 @@ fn main() -> ExitCode {
             Err(error) => failed(&error),
         },
         Verb::Doctor(doctor) => match doctor::run(&doctor) {
+            Ok(code) => code,
+            Err(error) => failed(&error),
+        },
+        Verb::Fsck(asked) => match fsck::run(&asked) {
             Ok(code) => code,
             Err(error) => failed(&error),
         },

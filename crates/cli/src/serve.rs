@@ -14,6 +14,7 @@ use stead_server::agents::Agents;
 use stead_server::clock::SystemClock;
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
+use stead_server::fsck;
 use stead_server::http::{self, App, Doors, Gate, Guard};
 use stead_server::project::ProjectSettings;
 use stead_server::room::Reserve;
@@ -74,10 +75,12 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let any_port = serve.ready_fd.is_some() && !chosen;
         let doors = open_doors(&data, server.listen, any_port).await?;
         let address = doors.tcp.local_addr().map_err(failed)?;
+        fsck::refuse_a_lost_database(&data).map_err(failed)??;
         // What is left to look at may be much, and whoever watches us is to see that we live.
         let (gate, stop) = (Gate::closed(), CancellationToken::new());
         let serving = tokio::spawn(http::serve(doors, gate.clone(), server.limits, stop.clone()));
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
+        let database = Arc::new(SqliteStore::open(&fsck::database(&data)).await?);
+        let store: Arc<dyn Store> = Arc::clone(&database) as _;
         let tokens = Tokens::open(Arc::clone(&store), Arc::new(SystemClock), &data)?;
         let (settings, warning) = config.settings().await;
         if let Some(warning) = warning {
@@ -114,6 +117,13 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let _ = std::fs::remove_file(data.join("stead.sock"));
         for error in stead.stop().await {
             tracing::error!(%error, "not everything could be settled");
+        }
+        // All of it in the one file, so that a copy of that is a backup; nothing is lost if this fails.
+        if let Err(error) = database.close().await {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "the log of the database could not be put into it"
+            );
         }
         tracing::info!("ended");
         Ok(())
@@ -157,7 +167,7 @@ const LAST_BREATH: Duration = Duration::from_secs(2);
 /// One server for each data directory, by two locks that the kernel lets go when the server dies. The directory itself is
 /// locked, because nobody can remove it from under the server as they can a file in it; `server.lock` is locked too, because
 /// servers of version 0.1.0 lock that alone.
-fn lock(data: &Path) -> Result<[OwnedFd; 2], ServeError> {
+pub(crate) fn lock(data: &Path) -> Result<[OwnedFd; 2], ServeError> {
     let failed = |source: rustix::io::Errno| ServeError::Data { dir: data.to_owned(), source: source.into() };
     let directory = rustix::fs::open(data, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     let directory = lock_in_time(data, directory)?;

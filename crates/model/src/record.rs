@@ -6,11 +6,12 @@
 //! record:  u32 length | u32 CRC-32 of the payload | payload (CBOR)          (integers big-endian)
 //! ```
 //!
-//! A record that is cut short or whose sum is wrong ends the log: everything before it counts, it and what follows
-//! never happened. Records of one command, in the order in which they may stand:
+//! A record that is cut short ends the log: everything before it counts, it and what follows never happened. One whose sum
+//! is wrong, with whole ones behind it, is damage ([`Salvage`]): it is lost, and nothing else. Records of one command, in
+//! the order in which they may stand:
 //!
 //! ```text
-//! Accepted ──► Started ──► Chunk* ──► Ended ──► Chunk(late)* ──► Drained
+//! Accepted ──► Started ──► Chunk* ──► Ended ──► Chunk(late)* ──► Drained ──► Sums ──► Evicted
 //!     │           └► Cancelling ─┘       ▲
 //!     └──────────────────────────────────┘  never ran: cancelled in the queue, or failed
 //! ```
@@ -61,6 +62,40 @@ pub enum Record {
     /// The shell has all that was asked for up to this version.
     #[n(11)]
     EnvApplied(#[n(0)] u64),
+    /// What a finished command wrote, summed when nothing more could come.
+    #[n(12)]
+    Sums(#[n(0)] Sums),
+}
+
+/// The streams of a command that are not empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Sums {
+    #[n(0)]
+    pub number: u64,
+    #[n(1)]
+    pub stdout: Option<StreamSum>,
+    #[n(2)]
+    pub stderr: Option<StreamSum>,
+}
+
+impl Sums {
+    pub fn of(&self, stream: Stream) -> Option<StreamSum> {
+        match stream {
+            Stream::Stdout => self.stdout,
+            Stream::Stderr => self.stderr,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct StreamSum {
+    #[n(0)]
+    pub length: u64,
+    /// CRC-32.
+    #[n(1)]
+    pub crc: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
@@ -237,6 +272,7 @@ impl Record {
             Self::Cancelling(r) => Some(r.number),
             Self::Ended(r) => Some(r.number),
             Self::Drained(number) | Self::Evicted(number) => Some(*number),
+            Self::Sums(r) => Some(r.number),
         }
     }
 }
@@ -275,17 +311,104 @@ impl Iterator for Records<'_> {
     type Item = (Record, usize);
 
     fn next(&mut self) -> Option<(Record, usize)> {
-        let (length, rest) = self.rest.split_first_chunk::<4>()?;
-        let (sum, rest) = rest.split_first_chunk::<4>()?;
-        let length = u32::from_be_bytes(*length) as usize;
-        let payload = rest.get(..length).filter(|_| length <= MAX_RECORD)?;
-        if crc32fast::hash(payload) != u32::from_be_bytes(*sum) {
+        let (record, size) = first(self.rest)?;
+        self.rest = self.rest.get(size..).unwrap_or_default();
+        Some((record, size))
+    }
+}
+
+/// The record at the beginning, with its length on disk.
+fn first(bytes: &[u8]) -> Option<(Record, usize)> {
+    let (sum, payload) = framed(bytes)?;
+    if crc32fast::hash(payload) != sum {
+        return None;
+    }
+    Some((minicbor::decode(payload).ok()?, HEADER + payload.len()))
+}
+
+fn framed(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<4>()?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let length = u32::from_be_bytes(*length) as usize;
+    let payload = rest.get(..length).filter(|_| length <= MAX_RECORD)?;
+    Some((u32::from_be_bytes(*sum), payload))
+}
+
+/// A stretch of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    Record(Record),
+    /// Bytes that were a record, or several.
+    Damage,
+}
+
+/// The same over a whole log (after the magic), past damage: what can't be read is passed over as [`Found::Damage`] where
+/// records follow it, and ends the log where none does, for then it is the end of a write that was cut off.
+#[derive(Debug)]
+pub struct Salvage<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Salvage<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl Iterator for Salvage<'_> {
+    type Item = (Found, usize);
+
+    fn next(&mut self) -> Option<(Found, usize)> {
+        if self.rest.is_empty() {
             return None;
         }
-        let record = minicbor::decode(payload).ok()?;
-        self.rest = rest.get(length..).unwrap_or_default();
-        Some((record, HEADER + length))
+        let (found, size) = match first(self.rest) {
+            Some((record, size)) => (Found::Record(record), size),
+            None => (Found::Damage, damaged(self.rest)?),
+        };
+        self.rest = self.rest.get(size..).unwrap_or_default();
+        Some((found, size))
     }
+}
+
+/// How much to pass over to get to the next record. None: there is no other.
+///
+/// The length of the damaged one is believed if a record follows where it says, or the log ends there: a write that was cut
+/// off is shorter than it says. Otherwise a place is looked for from which records follow one another to the end of the
+/// log: text of a command that looks like a record doesn't lead there.
+fn damaged(bytes: &[u8]) -> Option<usize> {
+    if let Some((_, payload)) = framed(bytes) {
+        let size = HEADER + payload.len();
+        let behind = bytes.get(size..).unwrap_or_default();
+        if (behind.is_empty() && looks_like_one(bytes)) || first(behind).is_some() {
+            return Some(size);
+        }
+    }
+    (1..bytes.len()).find(|at| bytes.get(*at..).is_some_and(|rest| looks_like_one(rest) && leads_to_the_end(rest)))
+}
+
+/// Cheap to ask at every byte: a record is an array of two, the first of which is a small number.
+fn looks_like_one(bytes: &[u8]) -> bool {
+    matches!(bytes, [0..=1, _, _, _, _, _, _, _, 0x82, 0..=23, ..])
+}
+
+fn leads_to_the_end(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let size = match first(rest) {
+            Some((_, size)) => size,
+            // Damaged as well, in a place that leaves its length.
+            None if rest.len() < bytes.len() => match framed(rest) {
+                Some((_, payload)) if first(rest.get(HEADER + payload.len()..).unwrap_or_default()).is_some() => {
+                    HEADER + payload.len()
+                }
+                _ => return false,
+            },
+            None => return false,
+        };
+        rest = rest.get(size..).unwrap_or_default();
+    }
+    true
 }
 
 #[cfg(test)]
@@ -323,8 +446,52 @@ mod tests {
         }
 
         #[test]
+        fn a_flipped_bit_loses_one_record_and_none_of_the_others(
+            numbers in prop::collection::vec(any::<u64>(), 1..20), flip: prop::sample::Index, bit in 0_u8..8,
+        ) {
+            let records: Vec<_> = numbers.iter().map(|n| chunk(*n, n / 2)).collect();
+            let (mut log, mut ends) = (Vec::new(), Vec::new());
+            for record in &records {
+                write(&mut log, record);
+                ends.push(log.len());
+            }
+            let at = flip.index(log.len());
+            let hit = ends.iter().filter(|end| **end <= at).count();
+            log[at] ^= 1 << bit;
+            let found: Vec<_> = Salvage::new(&log).collect();
+            let whole: Vec<_> = found.iter().filter_map(|(found, _)| match found {
+                Found::Record(record) => Some(record.clone()),
+                Found::Damage => None,
+            }).collect();
+            let mut others = records.clone();
+            others.remove(hit);
+            // A length that is wrong may lead to another record further on.
+            let start = hit.checked_sub(1).map_or(0, |before| ends[before]);
+            if at < start + 4 {
+                prop_assert_eq!(&whole[..hit], &records[..hit]);
+                prop_assert!(whole.iter().all(|record| others.contains(record)));
+            } else {
+                prop_assert_eq!(whole, others);
+            }
+            // The last one may be taken for a write that was cut off, if its length is what was hit.
+            prop_assert!(found.iter().any(|(found, _)| *found == Found::Damage) || hit + 1 == records.len());
+        }
+
+        #[test]
+        fn a_log_that_was_cut_is_not_damaged(
+            numbers in prop::collection::vec(any::<u64>(), 1..20), cut: prop::sample::Index,
+        ) {
+            let mut log = Vec::new();
+            numbers.iter().for_each(|n| write(&mut log, &chunk(*n, n / 2)));
+            let cut = &log[..cut.index(log.len() + 1)];
+            let strict: Vec<_> = Records::new(cut).map(|(record, size)| (Found::Record(record), size)).collect();
+            prop_assert_eq!(Salvage::new(cut).collect::<Vec<_>>(), strict);
+        }
+
+        #[test]
         fn hostile_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let _ = Records::new(&bytes).count();
+            let _ = Salvage::new(&bytes).count();
         }
     }
 }

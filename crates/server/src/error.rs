@@ -102,6 +102,7 @@ impl Error {
                 FaultCode::Gone => "gone",
                 FaultCode::NoSpace => "no_space",
                 FaultCode::Unsupported => "unsupported",
+                FaultCode::Damaged => "damaged",
                 FaultCode::Version | FaultCode::Unavailable => "unavailable",
             },
             Self::Store(error) | Self::Lease(LeaseError::Store(error)) => match **error {
@@ -110,7 +111,11 @@ impl Error {
                 StoreError::Conflict { .. } => "conflict",
                 StoreError::NoSpace => "no_space",
                 StoreError::Limit { .. } => "limit_reached",
-                StoreError::Corrupt { .. } | StoreError::Schema { .. } | StoreError::Database(_) => "unavailable",
+                StoreError::Corrupt { .. }
+                | StoreError::Schema { .. }
+                | StoreError::Damaged { .. }
+                | StoreError::Closed
+                | StoreError::Database(_) => "unavailable",
             },
             Self::Path { .. } => "invalid_path",
             Self::PreconditionFailed(_) => "precondition_failed",
@@ -175,6 +180,8 @@ impl From<StoreError> for Error {
             | StoreError::Limit { .. }
             | StoreError::Corrupt { .. }
             | StoreError::Schema { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::Closed
             | StoreError::NoSpace
             | StoreError::Database(_)) => Self::Store(Arc::new(other)),
         }

@@ -8,6 +8,7 @@ mod core;
 mod error;
 mod extents;
 pub mod files;
+pub mod fsck;
 pub mod http;
 pub mod lease;
 mod ledger;

@@ -14,7 +14,7 @@ pub use agents::{
     AgentChange, AgentEvent, AgentProcess, AgentRun, AgentSession, AgentStore, Ending, RunLease, RunStatus, Worth,
 };
 pub use memory::MemoryStore;
-pub use sqlite::SqliteStore;
+pub use sqlite::{Damage, SqliteStore, mend};
 
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -54,6 +54,14 @@ pub enum StoreError {
     Corrupt { kind: &'static str, id: String, what: String },
     #[error("`{path}` is not a database that this version can use: {what}")]
     Schema { path: String, what: String },
+    /// Not as its last server left it: nothing of it is believed, and nothing was changed.
+    #[error(
+        "`{path}` is damaged: {what}; `stead fsck` says what is whole, `stead fsck --repair` saves that; or restore a backup, \
+         and remove `{path}-sums`, `{path}-wal` and `{path}-shm` with what was there before"
+    )]
+    Damaged { path: String, what: String },
+    #[error("the server is ending, and the database is closed")]
+    Closed,
     #[error("the disk of the database is full")]
     NoSpace,
     #[error("the database failed")]

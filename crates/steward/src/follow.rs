@@ -18,6 +18,8 @@ pub(crate) struct Follower {
     pub(crate) number: u64,
     at: LogPos,
     after: u64,
+    /// The last place in the sequence that a record was seen of.
+    seen: u64,
     /// May go below zero by one chunk: chunks are never cut.
     pub(crate) credit: i64,
     late: bool,
@@ -49,12 +51,14 @@ impl Follower {
         if entry.evicted {
             return Err(shell.gone());
         }
+        shell.verify(number)?;
         Ok(Self {
             connection: from.0,
             request: from.1,
             number,
             at: entry.first,
             after: follow.after,
+            seen: 0,
             credit: i64::try_from(follow.credit).unwrap_or(i64::MAX),
             late: follow.late,
             state: follow.state == Some(true),
@@ -90,6 +94,11 @@ impl Follower {
                 }
             }
         }
+        // All has been read, and its end was not there.
+        let ended = shell.commands.get(&self.number).and_then(|entry| entry.ended);
+        if !self.ended && ended.is_some_and(|ended| ended < self.at) {
+            return Err(lost_records());
+        }
         let stalled = shell.is_stalled(self.number);
         if stalled != self.stalled {
             self.stalled = stalled;
@@ -109,6 +118,7 @@ impl Follower {
         if record.number() != Some(self.number) {
             return Ok(());
         }
+        self.see(shell, record)?;
         match record {
             Record::Accepted(accepted) => {
                 if accepted.seq() > self.after {
@@ -153,8 +163,33 @@ impl Follower {
             | Record::Cancelling(_)
             | Record::Evicted(_)
             | Record::Env(_)
-            | Record::EnvApplied(_) => {}
+            | Record::EnvApplied(_)
+            | Record::Sums(_) => {}
         }
+        Ok(())
+    }
+
+    /// A place in the sequence that is passed over was in a record that is damaged.
+    fn see(&mut self, shell: &Shell, record: &Record) -> Result<(), Fault> {
+        let seq = match record {
+            Record::Accepted(accepted) => accepted.seq(),
+            Record::Started(_) => shell.commands.get(&self.number).map_or(1, |entry| entry.start_seq),
+            Record::Chunk(chunk) => chunk.seq,
+            Record::Ended(ended) => ended.seq,
+            Record::Head(_)
+            | Record::Spawning(_)
+            | Record::Spawned(_)
+            | Record::Cancelling(_)
+            | Record::Drained(_)
+            | Record::Evicted(_)
+            | Record::Env(_)
+            | Record::EnvApplied(_)
+            | Record::Sums(_) => return Ok(()),
+        };
+        if seq > self.seen + 1 {
+            return Err(lost_records());
+        }
+        self.seen = self.seen.max(seq);
         Ok(())
     }
 
@@ -163,8 +198,7 @@ impl Follower {
             Stream::Stdout => &mut self.files[0],
             Stream::Stderr => &mut self.files[1],
         };
-        let damaged =
-            |error: std::io::Error| Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}"));
+        let damaged = |error: std::io::Error| crate::sum::fault(chunk.stream, &error);
         let file = match slot {
             Some(file) => file,
             None => slot.insert(File::open(shell.journal.stream_path(self.number, chunk.stream)).map_err(damaged)?),
@@ -173,6 +207,10 @@ impl Follower {
         file.read_exact_at(&mut bytes, chunk.offset).map_err(damaged)?;
         Ok(bytes)
     }
+}
+
+fn lost_records() -> Fault {
+    Fault::new(FaultCode::Damaged, "the journal is damaged, and records of the command are lost")
 }
 
 /// Tells a shell's followers what is new, and lets those go that have heard all. Returns the connections that had no

@@ -98,6 +98,8 @@ pub(crate) enum What {
     Prompt,
     /// Of no shell: there may be a descriptor for a connection again.
     Listen,
+    /// Finished output is to be summed.
+    Sum,
 }
 
 impl Host {

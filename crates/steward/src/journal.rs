@@ -10,7 +10,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stead_model::frame::Stream;
-use stead_model::record::{MAGIC, Record, Records, write};
+use stead_model::record::{Found, MAGIC, Record, Records, Salvage, write};
 
 /// A log file is closed and a new one begun past this size, so that old ones can be removed whole.
 const SEGMENT: u64 = 8 << 20;
@@ -24,6 +24,8 @@ const RESERVE: u64 = 64 << 10;
 pub enum JournalError {
     #[error("the journal's disk is full")]
     NoSpace,
+    #[error("the journal `{path}` is damaged at byte {offset} of its log file {segment}")]
+    Damaged { path: PathBuf, segment: u32, offset: u64 },
     #[error("can't use the journal `{path}`")]
     Io { path: PathBuf, source: io::Error },
 }
@@ -54,6 +56,8 @@ pub struct LogPos {
 pub struct Journal {
     dir: PathBuf,
     segments: Vec<Segment>,
+    /// Where records were lost.
+    damage: Vec<LogPos>,
     buffer: Vec<u8>,
 }
 
@@ -77,7 +81,8 @@ pub enum Need {
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, cutting a torn tail, and gives every whole record to `see` in order.
+    /// Opens the journal in `dir`, cutting a torn tail, and gives every whole record to `see` in order. What is damaged in
+    /// between is passed over and stays as it is.
     pub fn open(dir: &Path, mut see: impl FnMut(Record, LogPos)) -> Result<Self, JournalError> {
         let failed = |source| JournalError::io(dir, source);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
@@ -89,7 +94,7 @@ impl Journal {
             }
         }
         numbers.sort_unstable();
-        let mut journal = Self { dir: dir.to_owned(), segments: Vec::new(), buffer: Vec::new() };
+        let mut journal = Self { dir: dir.to_owned(), segments: Vec::new(), damage: Vec::new(), buffer: Vec::new() };
         for number in numbers {
             journal.open_segment(number, &mut see)?;
         }
@@ -102,15 +107,24 @@ impl Journal {
         let bytes = fs::read(&path).map_err(failed)?;
         let file = File::options().read(true).write(true).open(&path).map_err(failed)?;
         let mut segment = Segment { number, file, length: 0, allocated: 0, newest: 0 };
-        if let Some(records) = bytes.strip_prefix(MAGIC.as_slice()) {
-            segment.length = MAGIC.len() as u64;
-            for (record, size) in Records::new(records) {
-                segment.newest = segment.newest.max(record.number().unwrap_or(0));
-                see(record, LogPos { segment: number, offset: segment.length });
-                segment.length += size as u64;
-            }
+        let head = MAGIC.len() as u64;
+        segment.length = head;
+        if !bytes.starts_with(MAGIC) {
+            self.damage.push(LogPos { segment: number, offset: 0 });
         }
-        if segment.length == 0 {
+        for (found, size) in Salvage::new(bytes.get(MAGIC.len()..).unwrap_or_default()) {
+            let at = LogPos { segment: number, offset: segment.length };
+            match found {
+                Found::Record(record) => {
+                    segment.newest = segment.newest.max(record.number().unwrap_or(0));
+                    see(record, at);
+                }
+                Found::Damage => self.damage.push(at),
+            }
+            segment.length += size as u64;
+        }
+        if !bytes.starts_with(MAGIC) && segment.length == head {
+            self.damage.retain(|at| at.segment != number);
             // Killed between making the file and its first record: it never was.
             return fs::remove_file(&path).map_err(failed);
         }
@@ -118,6 +132,11 @@ impl Journal {
         segment.allocated = segment.length;
         self.segments.push(segment);
         Ok(())
+    }
+
+    /// Where records were lost, if any were.
+    pub fn damage(&self) -> &[LogPos] {
+        &self.damage
     }
 
     fn segment_path(&self, number: u32) -> PathBuf {
@@ -189,8 +208,19 @@ impl Journal {
     }
 
     fn read_in(&self, segment: &Segment, from: LogPos, most: u64) -> Result<Vec<(Record, LogPos)>, JournalError> {
+        let (records, bytes) = self.whole_at(segment, from, most)?;
+        // All of it is here, and can't be read: on behind it.
+        if records.is_empty() { self.read_past_damage(from, &bytes) } else { Ok(records) }
+    }
+
+    /// The records that follow one another from a place on; if there is none, all the bytes to the end of the file.
+    fn whole_at(
+        &self,
+        segment: &Segment,
+        from: LogPos,
+        mut most: u64,
+    ) -> Result<(Vec<(Record, LogPos)>, Vec<u8>), JournalError> {
         let failed = |source| JournalError::io(&self.dir, source);
-        let mut most = most;
         loop {
             let size = (segment.length - from.offset).min(most);
             let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX)];
@@ -201,17 +231,34 @@ impl Journal {
                 records.push((record, at));
             }
             // A record larger than what was asked for: ask for more.
-            if records.is_empty() && size == most {
+            if records.is_empty() && from.offset + size < segment.length {
                 most = most.saturating_mul(8);
                 continue;
             }
-            return Ok(records);
+            return Ok((records, bytes));
         }
     }
 
-    /// The one record at a place.
+    fn read_past_damage(&self, from: LogPos, bytes: &[u8]) -> Result<Vec<(Record, LogPos)>, JournalError> {
+        let (mut records, mut at) = (Vec::new(), from);
+        for (found, size) in Salvage::new(bytes) {
+            at.offset += size as u64;
+            if let Found::Record(record) = found {
+                records.push((record, at));
+            }
+        }
+        if records.is_empty() {
+            let LogPos { segment, offset } = from;
+            return Err(JournalError::Damaged { path: self.dir.clone(), segment, offset });
+        }
+        Ok(records)
+    }
+
+    /// The one record at a place; none if it is damaged.
     pub fn record_at(&self, at: LogPos) -> Result<Option<Record>, JournalError> {
-        Ok(self.read(at, 4 << 10)?.into_iter().next().map(|(record, _)| record))
+        let segment = self.segments.iter().find(|segment| segment.number == at.segment && at.offset < segment.length);
+        let Some(segment) = segment else { return Ok(None) };
+        Ok(self.whole_at(segment, at, 4 << 10)?.0.into_iter().next().map(|(record, _)| record))
     }
 
     /// Removes log files in which every command is older than `oldest`. The one being written stays.

@@ -42,3 +42,4 @@ mod retain;
 mod serve;
 mod shell;
 pub mod start;
+pub mod sum;

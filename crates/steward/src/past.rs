@@ -1,8 +1,10 @@
 //! What ran over a directory whose steward is gone, read from its journals without starting another.
 
+mod check;
 mod log;
 mod room;
 
+pub use check::{Checked, check, repair};
 pub use log::{PastCommand, PastEvent, command, stream};
 pub use room::make_room;
 
@@ -15,8 +17,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use stead_model::frame::Stream;
 use stead_model::ids::ShellId;
-use stead_model::proto::{CommandInfo, Ending, Status};
-use stead_model::record::{MAGIC, Record, Records, StateMark};
+use stead_model::proto::{CommandInfo, Ending, Status, Summed};
+use stead_model::record::{Found, Record, StateMark};
 use stead_model::state::{Bytes, ShellState};
 
 #[derive(Debug, thiserror::Error)]
@@ -152,11 +154,14 @@ fn shell(place: &Place, key: u32) -> Result<Option<PastShell>, PastError> {
     let names = place.names(&dir)?;
     let mut segments: Vec<&String> = names.iter().filter(|name| is_log(name)).collect();
     segments.sort();
-    let mut past = Past::default();
+    let mut past = Past { key, ..Past::default() };
     for name in segments {
         let bytes = place.read(&format!("{dir}/{name}"))?;
-        if let Some(records) = bytes.strip_prefix(MAGIC.as_slice()) {
-            Records::new(records).for_each(|(record, _)| past.see(record));
+        for (found, _) in log::salvage(&bytes) {
+            match found {
+                Found::Record(record) => past.see(record),
+                Found::Damage => {}
+            }
         }
     }
     let Some(shell) = past.shell else { return Ok(None) };
@@ -176,6 +181,8 @@ fn shell(place: &Place, key: u32) -> Result<Option<PastShell>, PastError> {
 
 #[derive(Default)]
 struct Past {
+    /// The journal's number among those of the steward.
+    key: u32,
     shell: Option<ShellId>,
     mark: StateMark,
     commands: BTreeMap<u64, CommandInfo>,
@@ -189,6 +196,8 @@ impl Past {
                 self.shell = Some(head.shell);
             }
             Record::Accepted(accepted) => {
+                // What its head says, should that be damaged.
+                self.shell.get_or_insert_with(|| accepted.exec.shell.clone());
                 let last_seq = accepted.seq();
                 let info = CommandInfo {
                     command: accepted.exec.command,
@@ -207,6 +216,7 @@ impl Past {
                     stalled: false,
                     evicted: false,
                     state: None,
+                    sums: None,
                 };
                 self.commands.insert(accepted.number, info);
             }
@@ -242,6 +252,11 @@ impl Past {
                 }
             }
             Record::Env(env) => self.mark = env.state,
+            Record::Sums(sums) => {
+                if let Some(info) = self.commands.get_mut(&sums.number) {
+                    info.sums = Some(Summed { key: self.key, sums });
+                }
+            }
             Record::Spawning(_)
             | Record::Spawned(_)
             | Record::Cancelling(_)

@@ -4,7 +4,7 @@ use crate::conn::Room;
 use crate::follow::Follower;
 use crate::host::Host;
 use crate::serve::Steward;
-use crate::shell::{Shell, io_fault};
+use crate::shell::Shell;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -340,11 +340,12 @@ impl Steward {
         let (key, number) = self.find(&read.command)?;
         let shell = self.shells.get(&key).ok_or_else(|| Fault::new(FaultCode::NotFound, "the shell is gone"))?;
         let (path, total) = shell.stream(number, read.stream)?;
+        shell.verify(number)?;
         let length = total.saturating_sub(read.offset).min(read.length).min(MOST_READ);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
         if length > 0 {
             let mut read_all = |path| -> io::Result<()> { File::open(path)?.read_exact_at(&mut bytes, read.offset) };
-            read_all(path).map_err(|error| io_fault("the output can't be read", &error))?;
+            read_all(path).map_err(|error| crate::sum::fault(read.stream, &error))?;
         }
         Ok(Reply::Bytes(ReadBytes { bytes: Bytes(bytes), total }))
     }

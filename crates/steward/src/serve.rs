@@ -244,6 +244,7 @@ impl Steward {
             }
             What::Redraw => shell.redraw_prompt(host),
             What::Prompt => shell.update_prompt(host),
+            What::Sum => shell.sum(host),
             What::Gathered(pair) => shell.output_gathered(host, pair),
             What::Listen => {}
         });

@@ -23,6 +23,7 @@ pub(crate) mod recover;
 mod report;
 mod run;
 mod spawn;
+mod summing;
 mod trigger;
 mod tty;
 mod watch;
@@ -44,9 +45,9 @@ use stead_model::frame::Stream;
 use stead_model::ids::CommandId;
 use stead_model::proto::{
     CancelReason, CommandInfo, Ending, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState,
-    Warning,
+    Summed, Warning,
 };
-use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark};
+use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark, Sums};
 use stead_model::shell::{Dialect, Lines, Overlay, Report, Reports};
 use stead_model::state::{Bytes, Capture, ShellState};
 
@@ -99,6 +100,7 @@ pub(crate) struct Shell {
     unnoted: bool,
     /// Versions of stored states that the present one replaced.
     obsolete: Vec<u64>,
+    unsummed: summing::Unsummed,
     /// Answers to requests that had to wait for a pipe: connection, request, answer.
     pub(crate) outbox: Vec<(u32, u32, Result<Reply, Fault>)>,
     env: env::Env,
@@ -123,6 +125,8 @@ pub(crate) struct Entry {
     /// Nobody holds its streams any more.
     pub(crate) drained: bool,
     pub(crate) evicted: bool,
+    /// What its output sums up to.
+    sums: Option<Sums>,
     /// What is written down is not what is run.
     masked: Option<private::Masked>,
 }
@@ -142,6 +146,7 @@ impl Entry {
             exec: Some(Rc::new(accepted.exec)),
             drained: false,
             evicted: false,
+            sums: None,
             masked: None,
         }
     }
@@ -317,6 +322,7 @@ impl Shell {
             stream_bytes: 0,
             unnoted: false,
             obsolete: Vec::new(),
+            unsummed: summing::Unsummed::default(),
             outbox: Vec::new(),
             env: env::Env::default(),
         }
@@ -420,13 +426,17 @@ impl Shell {
             stalled: running.is_some_and(|running| running.stalled),
             evicted: entry.evicted,
             state: None,
+            sums: entry.sums.map(|sums| Summed { key: self.key, sums }),
         })
     }
 
     fn ended_at(&self, at: LogPos) -> Result<Ended, Fault> {
         match self.journal.record_at(at).map_err(|error| journal_fault(&error))? {
             Some(Record::Ended(ended)) => Ok(Ended { ending: ended.ending.or_lost(), ..*ended }),
-            _ => Err(Fault::new(FaultCode::Unavailable, "the journal has no record of how the command ended")),
+            _ => Err(Fault::new(
+                FaultCode::Damaged,
+                "the journal is damaged: the record of how the command ended is lost",
+            )),
         }
     }
 
@@ -436,7 +446,7 @@ impl Shell {
         let first = first.ok_or_else(|| Fault::new(FaultCode::NotFound, "no such command"))?;
         match self.journal.record_at(first).map_err(|error| journal_fault(&error))? {
             Some(Record::Accepted(accepted)) => Ok(*accepted),
-            _ => Err(Fault::new(FaultCode::Unavailable, "the journal has no record of what was asked")),
+            _ => Err(Fault::new(FaultCode::Damaged, "the journal is damaged: the record of what was asked is lost")),
         }
     }
 
@@ -543,6 +553,7 @@ pub(crate) fn journal_fault(error: &JournalError) -> Fault {
         JournalError::NoSpace => {
             Fault::new(FaultCode::NoSpace, "the journal's disk is full; free some space and try again")
         }
+        JournalError::Damaged { .. } => Fault::new(FaultCode::Damaged, error.to_string()),
         JournalError::Io { source, .. } => Fault::new(FaultCode::Unavailable, format!("{error}: {source}")),
     }
 }

@@ -1,6 +1,7 @@
 //! What must hold when things go wrong around the server.
 
 mod clock;
+mod damage;
 mod database;
 mod full;
 mod kills;

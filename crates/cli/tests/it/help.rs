@@ -9,7 +9,7 @@ fn the_help_of_stead_is_as_committed() {
 }
 
 /// Every verb but the steward's, which has a help of its own; a page each.
-const VERBS: [&str; 57] = [
+const VERBS: [&str; 58] = [
     "agents",
     "attach",
     "cancel",
@@ -19,6 +19,7 @@ const VERBS: [&str; 57] = [
     "env",
     "exec",
     "fork",
+    "fsck",
     "history",
     "image",
     "image build",

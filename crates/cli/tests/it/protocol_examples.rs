@@ -111,6 +111,7 @@ fn command_info() -> CommandInfo {
         stalled: false,
         evicted: false,
         state: None,
+        sums: None,
     }
 }
 

@@ -4,6 +4,7 @@ use super::{Fault, FaultCode, MAX_TEXT};
 use crate::env::{Secret, redact};
 use crate::frame::Stream;
 use crate::ids::{CommandId, ShellId};
+use crate::record::Sums;
 use crate::state::Bytes;
 use crate::word::is_name;
 use minicbor::{Decode, Encode};
@@ -427,6 +428,19 @@ pub struct CommandInfo {
     /// has ended since.
     #[n(15)]
     pub state: Option<Bytes>,
+    /// What its output sums up to; absent until nothing more can come.
+    #[n(16)]
+    pub sums: Option<Summed>,
+}
+
+/// The sums of a command's output, and in which of the steward's journals it lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+#[cbor(map)]
+pub struct Summed {
+    #[n(0)]
+    pub key: u32,
+    #[n(1)]
+    pub sums: Sums,
 }
 
 #[cfg(test)]

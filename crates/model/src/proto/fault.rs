@@ -66,4 +66,7 @@ pub enum FaultCode {
     /// A directory that was asked for is not there.
     #[n(10)]
     NoDirectory,
+    /// What was written is not as it was.
+    #[n(11)]
+    Damaged,
 }

@@ -47,7 +47,7 @@ pub(super) const MAKE_ROOM: &str = "make room on the disk of the data directory;
                                     thread holds, also when it is full";
 
 /// Code, status, whether it may go better later.
-const CODES: [(&str, u16, bool); 21] = [
+const CODES: [(&str, u16, bool); 22] = [
     ("invalid_request", 400, false),
     ("invalid_path", 400, false),
     ("invalid_env_name", 400, false),
@@ -64,6 +64,7 @@ const CODES: [(&str, u16, bool); 21] = [
     ("precondition_failed", 412, false),
     ("too_large", 413, false),
     ("limit_reached", 429, true),
+    ("damaged", 500, false),
     ("unsupported", 501, false),
     ("provider_error", 502, true),
     ("unavailable", 503, true),
@@ -145,6 +146,9 @@ impl From<Error> for Problem {
             Error::Refused(fault) if fault.expected.is_some() => {
                 problem.details(json!({ "expected_offset": fault.expected }))
             }
+            Error::Refused(fault) if fault.code == FaultCode::Damaged => problem.hint(
+                "end the server and run `stead fsck` to see what else is; the record of the command is still there",
+            ),
             Error::Refused(fault) if fault.code == FaultCode::NotFound => problem.details(json!({ "kind": "command" })),
             Error::Trashed(id) => problem.details(json!({ "kind": "project", "id": id.as_str() })).hint(format!(
                 "`POST /api/projects/{id}/restore`, or `stead project restore {id}`, takes it out again"

@@ -192,6 +192,7 @@ impl WrappedRuntime {
             stalled: false,
             evicted: false,
             state: None,
+            sums: None,
         }
     }
 

@@ -336,3 +336,14 @@ pub(super) fn without_output(mut command: Command) -> Command {
 pub(super) fn gone() -> Error {
     Error::Refused(Fault::new(FaultCode::Gone, "the output of this command is no longer kept"))
 }
+
+/// Why something of a command can't be read from its journal.
+pub(super) fn unreadable(what: &str, error: &std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => Error::Refused(Fault::new(FaultCode::Damaged, error.to_string())),
+        std::io::ErrorKind::UnexpectedEof => {
+            Error::Refused(Fault::new(FaultCode::Damaged, format!("{what} is damaged on the disk: it is cut short")))
+        }
+        _ => Error::Io(format!("{what} can't be read: {error}")),
+    }
+}

@@ -500,6 +500,7 @@ impl<'a> Travel<'a> {
             stalled: false,
             evicted: false,
             state: None,
+            sums: None,
         }
     }
 }

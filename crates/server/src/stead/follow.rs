@@ -10,7 +10,7 @@
 
 mod disk;
 
-use super::commands::{gone, row, without_output};
+use super::commands::{gone, row, unreadable, without_output};
 use super::{Inner, Stead};
 use crate::error::Error;
 use crate::lease::LeaseError;
@@ -240,6 +240,11 @@ impl Tail {
             Ok(disk) => disk,
             Err(error) => return Ok(Err(error)),
         };
+        if let (Some(disk), Some(summed)) = (&disk, known.sums)
+            && let Err(error) = disk.verify(&summed).await
+        {
+            return Ok(Err(error));
+        }
         self.open();
         let follow = proto::Follow {
             command: self.row.id.clone(),
@@ -336,7 +341,11 @@ impl Tail {
     async fn so_far(&mut self) -> Result<Result<Step, Error>, Left> {
         match read(&self.inner, &self.row).await {
             Ok(Some(past)) if past.info.evicted => self.without_output(Some(&past.info), Some(&past)).await,
-            Ok(Some(mut past)) => {
+            Ok(Some(past)) => {
+                let mut past = match verified(past).await {
+                    Ok(past) => past,
+                    Err(error) => return Ok(Err(error)),
+                };
                 let over = self.row.status.is_final();
                 if over && !past.info.status.is_final() {
                     past.add_what_was_left();
@@ -371,10 +380,14 @@ impl Tail {
             Err(error) => return Ok(Err(error)),
         };
         let mut last = 0;
-        if let Some(mut past) = past {
+        if let Some(past) = past {
             if past.info.evicted {
                 return self.without_output(Some(&past.info), Some(&past)).await;
             }
+            let mut past = match verified(past).await {
+                Ok(past) => past,
+                Err(error) => return Ok(Err(error)),
+            };
             if over && !past.info.status.is_final() {
                 past.add_what_was_left();
             }
@@ -441,7 +454,7 @@ impl Tail {
                         Ok(bytes) => bytes,
                         // It was removed while we read.
                         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Err(gone())),
-                        Err(error) => return Ok(Err(Error::Io(format!("the output can't be read: {error}")))),
+                        Err(error) => return Ok(Err(unreadable("the output", &error))),
                     };
                     let (seq, stream, offset, at, late) = (chunk.seq, chunk.stream, chunk.offset, chunk.at, chunk.late);
                     self.tell(CommandEvent::Output(Chunk { seq, stream, late, offset, at, bytes })).await?;
@@ -498,7 +511,13 @@ pub(super) async fn read(inner: &Inner, row: &Command) -> Result<Option<PastComm
     let id = row.id.clone();
     let read = tokio::task::spawn_blocking(move || past::command(&dir, &shell, &id)).await;
     let read = read.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    read.map_err(|error| Error::Io(format!("the journal can't be read: {error}")))
+    read.map_err(|error| unreadable("the journal", &error))
+}
+
+/// Looked at as a whole before any of it is told: whoever reads is told of damage, and not first of what may be wrong.
+async fn verified(past: PastCommand) -> Result<PastCommand, Error> {
+    let look = tokio::task::spawn_blocking(move || past.verify().map(|()| past)).await;
+    look.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| unreadable("the output", &error))
 }
 
 /// A piece of a stream, from the journal alone.
@@ -509,7 +528,7 @@ pub(super) async fn read_past(
     offset: u64,
     length: u64,
 ) -> Result<ReadBytes, Error> {
-    let Some(mut past) = read(inner, row).await? else {
+    let Some(past) = read(inner, row).await? else {
         // It never ran: it has printed nothing.
         let nothing = row.status == Status::Failed || row.started_at.is_none();
         return if nothing { Ok(ReadBytes { bytes: Bytes::default(), total: 0 }) } else { Err(gone()) };
@@ -517,6 +536,7 @@ pub(super) async fn read_past(
     if past.info.evicted {
         return Err(gone());
     }
+    let mut past = verified(past).await?;
     if row.status == Status::Lost {
         past.add_what_was_left();
     }
@@ -532,6 +552,6 @@ pub(super) async fn read_past(
         PastCommand::bytes(&file, &chunk)
     });
     let bytes = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    let bytes = bytes.map_err(|error| Error::Io(format!("the output can't be read: {error}")))?;
+    let bytes = bytes.map_err(|error| unreadable("the output", &error))?;
     Ok(ReadBytes { bytes: Bytes(bytes), total })
 }

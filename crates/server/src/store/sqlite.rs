@@ -11,19 +11,27 @@
 //! same file open: what is exclusive is so by the file's locks and by compare-and-swap, never by this mutex.
 
 mod agents;
+mod checkpoint;
 mod commands;
 mod env;
 mod leases;
+pub mod mend;
 mod open;
 mod projects;
 mod row;
+mod salvage;
 mod schema;
 mod sessions;
+mod sums;
 mod tally;
 mod terminals;
 mod threads;
 mod tokens;
 mod upkeep;
+mod wal;
+mod whole;
+
+pub use whole::Damage;
 
 use super::{
     AskedEnv, InstanceChange, KeptState, LeaseEvent, Page, Result, Sealed, Store, StoreError, TerminalEnv, TokenHash,
@@ -47,7 +55,8 @@ use tokio::sync::Mutex;
 
 #[derive(Debug)]
 pub struct SqliteStore {
-    writers: Mutex<Writers>,
+    /// None: it was closed.
+    writers: Mutex<Option<Writers>>,
     readers: SqlitePool,
 }
 
@@ -58,6 +67,9 @@ struct Writers {
     synced: Writer,
     /// What is written outlives this process, and a power cut may take it: it is in a journal as well.
     behind: Writer,
+    ground: checkpoint::Ground,
+    /// Transactions since the last checkpoint.
+    since: u32,
 }
 
 #[derive(Debug)]
@@ -120,10 +132,12 @@ macro_rules! write {
     };
     ($store:expr, $writer:ident, |$tx:ident| $body:expr) => {{
         let mut writers = $store.writers.lock().await;
+        let writers = writers.as_mut().ok_or($crate::store::StoreError::Closed)?;
         let mut $tx = writers.$writer.begin().await?;
         let done = $body;
         $tx.commit().await?;
         writers.$writer.sound = true;
+        writers.written().await;
         Ok(done)
     }};
 }
@@ -458,10 +472,16 @@ impl Store for SqliteStore {
     }
 
     async fn save_commands(&self, commands: &[Command]) -> Result<()> {
-        if commands.is_empty()
-            || commands::save_uncounted(self.writers.lock().await.behind.idle().await?, commands).await?
-        {
+        if commands.is_empty() {
             return Ok(());
+        }
+        {
+            let mut writers = self.writers.lock().await;
+            let writers = writers.as_mut().ok_or(StoreError::Closed)?;
+            if commands::save_uncounted(writers.behind.idle().await?, commands).await? {
+                writers.written().await;
+                return Ok(());
+            }
         }
         write!(self, behind, |tx| commands::save(&mut tx, commands).await?)
     }
@@ -535,7 +555,8 @@ mod tests {
         .chain(commands::all_of_save())
         {
             let explained = sqlx::query(AssertSqlSafe(format!("EXPLAIN QUERY PLAN {sql}")));
-            let steps = explained.fetch_all(&mut store.writers.lock().await.synced.conn).await.unwrap();
+            let steps =
+                explained.fetch_all(&mut store.writers.lock().await.as_mut().unwrap().synced.conn).await.unwrap();
             for step in steps.iter().map(|row| row.get::<String, _>("detail")) {
                 // Rows that come with the statement.
                 let allowed = step == "SCAN CONSTANT ROW"

@@ -49,7 +49,7 @@ async fn a_full_disk_is_told_and_survived() {
     let (_, zero, _) = make_thread(&*store, "before", 1).await;
     let filler = disk.fill();
 
-    let big = in_dir(&"x".repeat(100_000));
+    let big = in_dir(&"x".repeat(500_000));
     let mut refusals = 0;
     for n in 0..5 {
         let refused = store.replace_terminal(&zero, &next(&zero, big.clone(), n)).await;

@@ -64,8 +64,13 @@ impl File {
         SqliteStore::open(&self.path()).await.unwrap().close().await.unwrap();
     }
 
-    /// A connection past the store.
+    /// A connection past the store, for whoever changes something there and gives up what the store knows of its pages.
     pub(crate) async fn raw(&self) -> SqliteConnection {
+        let _ = std::fs::remove_file(self.dir.path().join("stead.db-sums"));
+        self.look().await
+    }
+
+    async fn look(&self) -> SqliteConnection {
         SqliteConnectOptions::new().filename(self.path()).foreign_keys(true).connect().await.unwrap()
     }
 
@@ -75,7 +80,7 @@ impl File {
 
     /// Whatever was done to it, it is sound.
     pub(crate) async fn check(&self) {
-        let mut raw = self.raw().await;
+        let mut raw = self.look().await;
         let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check").fetch_all(&mut raw).await.unwrap();
         assert_eq!(found, ["ok"]);
         assert!(sqlx::query("PRAGMA foreign_key_check").fetch_all(&mut raw).await.unwrap().is_empty());

@@ -13,6 +13,7 @@ async fn refusal(path: &Path) -> String {
             assert_eq!(named, path.display().to_string());
             what
         }
+        Err(error @ StoreError::Damaged { .. }) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }

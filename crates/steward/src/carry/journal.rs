@@ -120,7 +120,8 @@ fn tell_with(place: &Path, key: u32, record: &Record, say: &mut impl FnMut(&Said
         | Record::Cancelling(_)
         | Record::Drained(_)
         | Record::Evicted(_)
-        | Record::EnvApplied(_) => Ok(()),
+        | Record::EnvApplied(_)
+        | Record::Sums(_) => Ok(()),
     }
 }
 

@@ -2,6 +2,7 @@
 //! a record that is being written ends it for whoever reads at that moment.
 
 use super::{Past, Place, is_log};
+use crate::sum;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use std::path::Path;
 use stead_model::frame::Stream;
 use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::CommandInfo;
-use stead_model::record::{ChunkRecord, MAGIC, Record, Records};
+use stead_model::record::{ChunkRecord, Found, MAGIC, Record, Salvage};
 
 /// What happened to a command, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct PastCommand {
     pub events: Vec<PastEvent>,
     /// No more output can come.
     pub drained: bool,
+    /// Records of it are lost: what is here is not all there was.
+    pub damaged: bool,
     place: Place,
     dir: String,
 }
@@ -45,7 +48,7 @@ pub fn stream(dir: &Path, key: u32, number: u64, stream: Stream) -> io::Result<F
     plain(&Place::open(dir)?, &stream_path(&format!("journal/{key}"), number, stream))
 }
 
-fn stream_path(dir: &str, number: u64, stream: Stream) -> String {
+pub(super) fn stream_path(dir: &str, number: u64, stream: Stream) -> String {
     let end = match stream {
         Stream::Stdout => "out",
         Stream::Stderr => "err",
@@ -53,7 +56,7 @@ fn stream_path(dir: &str, number: u64, stream: Stream) -> String {
     format!("{dir}/{number}.{end}")
 }
 
-fn plain(place: &Place, path: &str) -> io::Result<File> {
+pub(super) fn plain(place: &Place, path: &str) -> io::Result<File> {
     let file = File::from(place.at(path, OFlags::RDONLY)?);
     if file.metadata()?.is_file() {
         return Ok(file);
@@ -67,6 +70,7 @@ pub fn command(dir: &Path, shell: &ShellId, id: &CommandId) -> io::Result<Option
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         place => place?,
     };
+    let mut lost = None;
     for key in place.names("journal")?.into_iter().filter(|name| name.parse::<u32>().is_ok()) {
         let dir = format!("journal/{key}");
         let mut names = place.names(&dir)?;
@@ -77,42 +81,66 @@ pub fn command(dir: &Path, shell: &ShellId, id: &CommandId) -> io::Result<Option
             continue;
         }
         // Where a shell lived on several instances, each has left a journal of it.
-        if let Some(found) = read(&place, dir, &names, id)? {
-            let Found { info, events, drained, dir } = found;
-            return Ok(Some(PastCommand { info, events, drained, place, dir }));
+        match read(&place, dir, &names, id) {
+            Ok(Some(Read { info, events, drained, damaged, dir })) => {
+                return Ok(Some(PastCommand { info, events, drained, damaged, place, dir }));
+            }
+            Ok(None) => {}
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => lost = Some(error),
+            Err(error) => return Err(error),
         }
     }
-    Ok(None)
+    lost.map_or(Ok(None), Err)
+}
+
+/// The records of a log file, past damage in it. Nothing of one that was never begun.
+pub(super) fn salvage(bytes: &[u8]) -> impl Iterator<Item = (Found, usize)> {
+    let (body, is_ours) = match bytes.strip_prefix(MAGIC.as_slice()) {
+        Some(body) => (body, true),
+        None => (bytes.get(MAGIC.len()..).unwrap_or_default(), false),
+    };
+    let head = (!is_ours && !body.is_empty()).then_some((Found::Damage, 0));
+    head.into_iter().chain(Salvage::new(body))
 }
 
 /// The shell that a log belongs to.
 fn head_of(place: &Place, path: &str) -> io::Result<Option<ShellId>> {
     let bytes = place.read(path)?;
-    let first = bytes.strip_prefix(MAGIC.as_slice()).and_then(|records| Records::new(records).next());
-    Ok(match first {
-        Some((Record::Head(head), _)) => Some(head.shell),
-        Some(_) | None => None,
-    })
+    // Where the head is damaged, what was asked of the shell names it.
+    Ok(salvage(&bytes).find_map(|(found, _)| match found {
+        Found::Record(Record::Head(head)) => Some(head.shell),
+        Found::Record(Record::Accepted(accepted)) => Some(accepted.exec.shell),
+        Found::Record(_) | Found::Damage => None,
+    }))
 }
 
-struct Found {
+struct Read {
     info: CommandInfo,
     events: Vec<PastEvent>,
     drained: bool,
+    damaged: bool,
     dir: String,
 }
 
-fn read(place: &Place, dir: String, names: &[String], id: &CommandId) -> io::Result<Option<Found>> {
-    let mut past = Past::default();
+fn read(place: &Place, dir: String, names: &[String], id: &CommandId) -> io::Result<Option<Read>> {
+    let key = dir.rsplit('/').next().and_then(|key| key.parse().ok()).unwrap_or(0);
+    let mut past = Past { key, ..Past::default() };
     let (mut number, mut events, mut drained) = (None, Vec::<PastEvent>::new(), false);
+    let mut damage = false;
     for name in names {
         // One that was removed since the directory was read told of older commands.
         let bytes = match place.read(&format!("{dir}/{name}")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             bytes => bytes?,
         };
-        let Some(records) = bytes.strip_prefix(MAGIC.as_slice()) else { continue };
-        for (record, _) in Records::new(records) {
+        for (found, _) in salvage(&bytes) {
+            let record = match found {
+                Found::Record(record) => record,
+                Found::Damage => {
+                    damage = true;
+                    continue;
+                }
+            };
             if let Record::Accepted(accepted) = &record
                 && accepted.exec.command == *id
             {
@@ -143,7 +171,8 @@ fn read(place: &Place, dir: String, names: &[String], id: &CommandId) -> io::Res
                     | Record::Cancelling(_)
                     | Record::Evicted(_)
                     | Record::Env(_)
-                    | Record::EnvApplied(_) => {}
+                    | Record::EnvApplied(_)
+                    | Record::Sums(_) => {}
                 }
             }
             if ours || matches!(record, Record::Head(_)) {
@@ -151,8 +180,33 @@ fn read(place: &Place, dir: String, names: &[String], id: &CommandId) -> io::Res
             }
         }
     }
-    let info = number.and_then(|number| past.commands.remove(&number));
-    Ok(info.map(|info| Found { info, events, drained, dir }))
+    let Some(info) = number.and_then(|number| past.commands.remove(&number)) else {
+        let lost =
+            || io::Error::new(io::ErrorKind::InvalidData, "the journal is damaged, and has no record of the command");
+        return if damage { Err(lost()) } else { Ok(None) };
+    };
+    let damaged = damage && (has_hole(&events) || !info.status.is_final());
+    Ok(Some(Read { info, events, drained, damaged, dir }))
+}
+
+/// Whether numbers or bytes are missing between the first and the last event.
+fn has_hole(events: &[PastEvent]) -> bool {
+    let (mut seq, mut ends) = (0, [0, 0]);
+    events.iter().any(|event| {
+        let is_next = event.seq() == seq + 1;
+        seq = event.seq();
+        let joins = match event {
+            PastEvent::Output(chunk) => {
+                let [stdout, stderr] = &mut ends;
+                let end = if chunk.stream == Stream::Stdout { stdout } else { stderr };
+                let joins = chunk.offset == *end;
+                *end = chunk.offset + chunk.length;
+                joins
+            }
+            PastEvent::Queued { .. } | PastEvent::Started { .. } | PastEvent::Ended { .. } => true,
+        };
+        !is_next || !joins
+    })
 }
 
 impl PastCommand {
@@ -179,6 +233,29 @@ impl PastCommand {
 
     fn path(&self, stream: Stream) -> String {
         stream_path(&self.dir, self.info.number, stream)
+    }
+
+    /// Whether its records are all there, and what it wrote is as it was. The error is [`io::ErrorKind::InvalidData`] where
+    /// it isn't.
+    pub fn verify(&self) -> io::Result<()> {
+        let damaged = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidData, what.to_owned()));
+        if self.damaged {
+            return damaged("the journal is damaged, and records of the command are lost");
+        }
+        let Some(summed) = &self.info.sums else { return Ok(()) };
+        for stream in Stream::BOTH {
+            let Some(sum) = summed.sums.of(stream) else { continue };
+            match self.open(stream).and_then(|file| sum::is_whole(&file, &sum)) {
+                Ok(true) => {}
+                Err(error) if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound) => {
+                    return Err(error);
+                }
+                Ok(false) | Err(_) => {
+                    return damaged(&format!("the {} of the command is damaged on the disk", sum::name(stream)));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One of its streams, to be read at any place.

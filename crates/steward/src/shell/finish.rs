@@ -280,6 +280,7 @@ impl Shell {
         if entry.masked.take().is_some() {
             host.link.unpark(&self.parked(&format!("text:{number}")));
         }
+        self.sum_later(host, number);
         if self.tty.line == Some(number) {
             self.tty.line = None;
         }

@@ -464,6 +464,7 @@ impl Shell {
         if let Some(entry) = self.commands.get_mut(&number) {
             entry.drained = true;
         }
+        self.sum_later(host, number);
         host.news.insert(self.key);
         self.release_pair(host, id);
     }

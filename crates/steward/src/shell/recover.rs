@@ -137,6 +137,11 @@ impl Past {
                 self.mark = env.state.clone();
                 self.env.asked(*env);
             }
+            Record::Sums(sums) => {
+                if let Some(entry) = self.commands.get_mut(&sums.number) {
+                    entry.sums = Some(sums);
+                }
+            }
             Record::EnvApplied(version) => {
                 self.unproven = false;
                 self.env.applied(version);
@@ -157,6 +162,7 @@ impl Shell {
         shell.mark = past.mark.clone();
         shell.incarnation = past.incarnation;
         shell.commands = std::mem::take(&mut past.commands);
+        let lost = shell.note_damage(&past);
         // A query of ours must not be answered by what was said to the steward before: time since boot only grows.
         shell.next_query = uptime();
         shell.remove_strays()?;
@@ -165,6 +171,9 @@ impl Shell {
         shell.count_bytes();
         shell.unnoted = true;
         shell.note_unnoted(host)?;
+        for number in lost {
+            shell.end_without_running(host, number, Ending::new(Status::Lost, None));
+        }
         shell.queue =
             shell.commands.iter().filter(|(_, entry)| entry.ended.is_none()).map(|(number, _)| *number).collect();
         shell.next_pair = shell.pairs_ever(&past.started) + 1;
@@ -198,7 +207,30 @@ impl Shell {
         }
         shell.adopt_terminal(host, &mut of_terminal);
         shell.sweep_run_directory();
+        shell.sum_all_later(host);
         Ok(Some(shell))
+    }
+
+    /// Tells of damage in the journal. The commands whose records it took with it: nobody can say how they ended, or
+    /// whether they were ever given to a shell, so they are not to be run.
+    fn note_damage(&mut self, past: &Past) -> Vec<u64> {
+        let Some(first) = self.journal.damage().first().copied() else { return Vec::new() };
+        let (places, shell) = (self.journal.damage().len(), &self.open.shell);
+        let (segment, offset) = (first.segment, first.offset);
+        note!(
+            "steward: shell {shell}: its journal is damaged in {places} places, first at byte {offset} of log {segment}"
+        );
+        self.warn("journal_damaged", format!("records were lost in {places} places of the journal of this shell"));
+        // One of the records that were lost may have been the newest command.
+        self.next_number += places as u64;
+        let last = self.journal.damage().last().copied().unwrap_or(first);
+        let newest = past.started.keys().chain(self.commands.iter().filter(|(_, e)| e.ended.is_some()).map(|(n, _)| n));
+        let newest = newest.max().copied().unwrap_or(0);
+        let is_lost = |number: u64, entry: &Entry| {
+            let unknown = !past.started.contains_key(&number) && entry.first < last;
+            entry.ended.is_none() && (number < newest || unknown)
+        };
+        self.commands.iter().filter(|(number, entry)| is_lost(**number, entry)).map(|(number, _)| *number).collect()
     }
 
     /// Whether a command that was noted as started certainly never reached the shell. It stays in the queue then, as if
@@ -265,7 +297,9 @@ impl Shell {
     /// Output of commands that a cut log no longer knows: their numbers will be given again.
     fn remove_strays(&self) -> Result<(), JournalError> {
         for number in self.journal.stream_numbers()? {
-            if !self.commands.contains_key(&number) {
+            // A number below belongs to a command whose records are damaged, and won't be given again.
+            let is_cut = self.journal.damage().is_empty() || number >= self.next_number;
+            if is_cut && !self.commands.contains_key(&number) {
                 self.journal.remove_streams(number)?;
             }
         }

@@ -12,21 +12,13 @@ fn digest(rig: &Rig) -> Vec<(String, Vec<u8>)> {
     files.iter().map(|file| ((*file).to_owned(), std::fs::read(rig.data().join(file)).unwrap_or_default())).collect()
 }
 
-/// A server that has ended, with something in its database.
+/// A server that has ended, with something in its database, and all of it in the one file.
 fn ended() -> Rig {
     let mut rig = Rig::new();
     for number in 0..200 {
         rig.post("/api/threads", &json!({ "id": format!("t{number}") })).is(201);
     }
     assert!(rig.terminate().success());
-    // All of it in the one file.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let url = format!("sqlite:{}", rig.data().join("stead.db").display());
-        let mut database = sqlx::SqliteConnection::connect(&url).await.unwrap();
-        database.execute("PRAGMA wal_checkpoint(TRUNCATE)").await.unwrap();
-        database.close().await.unwrap();
-    });
     rig
 }
 

@@ -166,6 +166,7 @@ impl ToyRuntime {
                 stalled: false,
                 evicted: false,
                 state: None,
+                sums: None,
             };
             let told = (info, output.into_bytes());
             if durable {

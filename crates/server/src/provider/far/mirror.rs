@@ -105,7 +105,8 @@ impl Mirror {
                     | Record::Drained(_)
                     | Record::Evicted(_)
                     | Record::Env(_)
-                    | Record::EnvApplied(_) => {}
+                    | Record::EnvApplied(_)
+                    | Record::Sums(_) => {}
                 }
             }
             if !open.is_empty() {
@@ -179,7 +180,8 @@ fn drop_old_states(dir: &Path, log: &Log) -> Result<(), LineError> {
         | Record::Cancelling(_)
         | Record::Drained(_)
         | Record::Evicted(_)
-        | Record::EnvApplied(_) => None,
+        | Record::EnvApplied(_)
+        | Record::Sums(_) => None,
     });
     let Some(last) = stored.max().filter(|last| *last > 0) else { return Ok(()) };
     if !dir.join(format!("{last}.state")).exists() {

@@ -2,7 +2,7 @@
 //! don't pass through it a second time.
 
 use super::super::Inner;
-use super::super::commands::gone;
+use super::super::commands::{gone, unreadable};
 use crate::error::Error;
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stead_model::command::Command;
 use stead_model::frame::{Chunk, Stream};
-use stead_model::proto::Piece;
-use stead_steward::past;
+use stead_model::proto::{Piece, Summed};
+use stead_steward::{past, sum};
 
 /// No steward of ours writes more at once; whoever says so isn't one.
 const MOST: u64 = 4 << 20;
@@ -30,6 +30,28 @@ impl Disk {
         let Some(lease) = inner.core.store.lease(&row.lease).await? else { return Ok(None) };
         let journal = inner.core.provider(&lease.provider)?.journal(&row.lease);
         Ok(journal.map(|journal| Self { journal, files: [None, None] }))
+    }
+
+    /// Whether the output of a finished command is as it was. Off the threads that others wait for: it may be large.
+    pub(super) async fn verify(&self, summed: &Summed) -> Result<(), Error> {
+        let (journal, summed) = (self.journal.clone(), *summed);
+        let look = tokio::task::spawn_blocking(move || {
+            for stream in Stream::BOTH {
+                let Some(wanted) = summed.sums.of(stream) else { continue };
+                let file = match past::stream(&journal, summed.key, summed.sums.number, stream) {
+                    // Room may have been made of it this moment: its steward knows.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    file => file?,
+                };
+                if !sum::is_whole(&file, &wanted)? {
+                    let what = format!("the {} of the command is damaged on the disk", sum::name(stream));
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+                }
+            }
+            Ok(())
+        });
+        let look = look.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+        look.map_err(|error| unreadable("the output", &error))
     }
 
     pub(super) async fn read(&mut self, piece: &Piece) -> Result<Chunk, Error> {
@@ -59,7 +81,7 @@ impl Disk {
                 Ok(Chunk { seq, stream, late, offset, at, bytes })
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(gone()),
-            Err(error) => Err(Error::Io(format!("the output can't be read: {error}"))),
+            Err(error) => Err(unreadable("the output", &error)),
         }
     }
 }

@@ -1,16 +1,18 @@
 //! Opening the file: whether it is ours and sound is known before anything in it is changed.
 //!
 //! ```text
-//! make (0600, if there is none) ─► ours? ─► WAL ─► as its migrations say? ─► newer migrations ─► as ours say? ─► sound?
+//! as it was left? (`whole`) ─► make (0600, if there is none) ─► ours? ─► WAL ─► as its migrations say? ─► newer migrations ─► as ours say? ─► sound?
 //! ```
 
-use super::{SqliteStore, Writer, Writers, code, schema};
+use super::checkpoint::Ground;
+use super::sums::Phase;
+use super::{SqliteStore, Writer, Writers, code, schema, whole};
 use crate::store::{Result, StoreError};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::io::Errno;
+use sqlx::SqliteConnection;
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Connection, SqliteConnection};
-use std::fs::Permissions;
+use std::fs::{File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -35,6 +37,14 @@ impl SqliteStore {
     /// [`StoreError::Schema`], and is left as it was.
     pub async fn open(path: &Path) -> Result<Self> {
         let unusable = |what: String| StoreError::Schema { path: path.display().to_string(), what };
+        let found = whole::look(path).map_err(|error| unusable(format!("it can't be read ({error})")))?;
+        for odd in &found.odd {
+            tracing::warn!(path = %path.display(), "{odd}");
+        }
+        if !found.damage.is_empty() {
+            let what = found.damage.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            return Err(StoreError::Damaged { path: path.display().to_string(), what });
+        }
         make_file(path).map_err(|errno| unusable(no_file(path, errno)))?;
         if is_too_short(path) {
             return Err(unusable(NOT_A_DATABASE.to_owned()));
@@ -44,7 +54,9 @@ impl SqliteStore {
             .filename(path)
             .foreign_keys(true)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY);
+            .busy_timeout(BUSY)
+            // By `checkpoint` alone, which notes the sums of what it copies.
+            .pragma("wal_autocheckpoint", "0");
         let failed = |error| explain(path, error);
         let mut synced = Writer::open(options.clone()).await.map_err(failed)?;
         let writer = &mut synced.conn;
@@ -53,7 +65,9 @@ impl SqliteStore {
         tighten(path).map_err(|errno| unusable(format!("its mode can't be made 0600 ({errno}): check its owner")))?;
         use_wal(writer).await.map_err(failed)?.map_err(unusable)?;
         schema::bring_up_to_date(writer, APPLICATION_ID).await.map_err(failed)?.map_err(unusable)?;
-        check_pages(writer).await.map_err(failed)?.map_err(unusable)?;
+        if found.sums.is_none() {
+            check_all(writer).await.map_err(failed)?.map_err(|what| damaged(path, what))?;
+        }
 
         // Not opened read-only: such a connection can't recover a log that another process left behind.
         let readers = SqlitePoolOptions::new()
@@ -66,15 +80,18 @@ impl SqliteStore {
             .await
             .map_err(failed)?;
         let behind = Writer::open(options.synchronous(SqliteSynchronous::Normal)).await.map_err(failed)?;
-        Ok(Self { writers: Mutex::new(Writers { synced, behind }), readers })
-    }
-
-    /// Puts everything into the one file and lets go of it. Not needed for anything to last.
-    pub async fn close(self) -> Result<()> {
-        self.readers.close().await;
-        let Writers { synced, behind } = self.writers.into_inner();
-        behind.conn.close().await?;
-        Ok(synced.conn.close().await?)
+        // Not before SQLite has it: see `make_file`.
+        let file = match found.file {
+            Some(file) => file,
+            None => File::open(path).map_err(|error| unusable(format!("it can't be read ({error})")))?,
+        };
+        let ground = Ground { path: path.to_owned(), file };
+        let mut writers = Writers { synced, behind, ground, since: 0 };
+        // On a full disk it isn't made, and what is there can still be read: the log has all of it.
+        if let Err(error) = writers.checkpoint(Phase::Open).await {
+            tracing::warn!(error = &error as &dyn std::error::Error, "the log of the database could not be copied");
+        }
+        Ok(Self { writers: Mutex::new(Some(writers)), readers })
     }
 }
 
@@ -105,7 +122,7 @@ fn no_file(path: &Path, errno: Errno) -> String {
 
 /// The states of shells are in it, with whatever secrets their variables hold.
 fn tighten(path: &Path) -> Result<(), std::io::Error> {
-    for suffix in ["", "-wal", "-shm"] {
+    for suffix in ["", "-wal", "-shm", "-sums"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         let file = PathBuf::from(name);
@@ -183,16 +200,17 @@ fn is_busy(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| code & 0xff == libsqlite3_sys::SQLITE_BUSY)
 }
 
-async fn check_pages(conn: &mut SqliteConnection) -> Checked {
-    let found: Vec<String> = sqlx::query_scalar("PRAGMA quick_check(5)").fetch_all(conn).await?;
+/// Of a file without sums, which nobody has looked at since it was written.
+async fn check_all(conn: &mut SqliteConnection) -> Checked {
+    let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(5)").fetch_all(conn).await?;
     Ok(match found.first().map(String::as_str) {
         Some("ok") => Ok(()),
-        _ => Err(damaged(&found.join("; "))),
+        _ => Err(found.join("; ")),
     })
 }
 
-fn damaged(what: &str) -> String {
-    format!("it is damaged ({what}); restore a backup, or save what is left with `sqlite3 FILE .recover`")
+fn damaged(path: &Path, what: String) -> StoreError {
+    StoreError::Damaged { path: path.display().to_string(), what }
 }
 
 /// What a failure to open means to whoever has to mend it.
@@ -200,7 +218,7 @@ fn explain(path: &Path, error: sqlx::Error) -> StoreError {
     let said = error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned());
     let what = match code(&error).map(|code| code & 0xff) {
         Some(libsqlite3_sys::SQLITE_NOTADB) => NOT_A_DATABASE.to_owned(),
-        Some(libsqlite3_sys::SQLITE_CORRUPT) => damaged(&said),
+        Some(libsqlite3_sys::SQLITE_CORRUPT) => return damaged(path, said),
         Some(libsqlite3_sys::SQLITE_READONLY | libsqlite3_sys::SQLITE_PERM | libsqlite3_sys::SQLITE_CANTOPEN) => {
             let dir = path.parent().unwrap_or(path).display();
             format!("it can't be opened for writing ({said}); it and its directory `{dir}` have to be writable")
