@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stead_server::agents::Agents;
-use stead_server::clock::SystemClock;
+use stead_server::clock::{Steady, SystemClock};
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
 use stead_server::http::{self, App, Doors, Guard};
@@ -73,7 +73,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let doors = open_doors(&data, server.listen, any_port).await?;
         let address = doors.tcp.local_addr().map_err(failed)?;
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&data.join("stead.db")).await?);
-        let tokens = Tokens::open(Arc::clone(&store), Arc::new(SystemClock), &data)?;
+        let tokens = Tokens::open(Arc::clone(&store), Arc::new(Steady::new(Arc::new(SystemClock))), &data)?;
         let (settings, warning) = config.settings().await;
         if let Some(warning) = warning {
             tracing::warn!("{warning}");
