@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use stead_server::agents::Agents;
-use stead_server::clock::SystemClock;
+use stead_server::clock::{Steady, SystemClock};
 use stead_server::config::{LogFormat, ServerConfig};
 use stead_server::files::LinkKey;
 use stead_server::fsck;
@@ -81,7 +81,7 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
         let serving = tokio::spawn(http::serve(doors, gate.clone(), server.limits, stop.clone()));
         let database = Arc::new(SqliteStore::open(&fsck::database(&data)).await?);
         let store: Arc<dyn Store> = Arc::clone(&database) as _;
-        let tokens = Tokens::open(Arc::clone(&store), Arc::new(SystemClock), &data)?;
+        let tokens = Tokens::open(Arc::clone(&store), Arc::new(Steady::new(Arc::new(SystemClock))), &data)?;
         let (settings, warning) = config.settings().await;
         if let Some(warning) = warning {
             tracing::warn!("{warning}");

@@ -7,8 +7,13 @@
 //!    │   ▼  ▼
 //!    └─ paused
 //! ```
+//!
+//! How long it is open and unused is the time that has passed ([`crate::clock`]), not what a clock was set to meanwhile: a
+//! clock that is set forward under a living server closes nothing early, one that is set back keeps nothing open longer.
+//! Between two servers it is what the clock says; what the next one finds in the future counts from its start
+//! ([`Session::found`]).
 
-use crate::clock::Timestamp;
+use crate::clock::{Now, Timestamp};
 use crate::ids::{LeaseId, ProjectId, SessionId, TerminalId, ThreadId, TokenId};
 use std::fmt;
 use std::time::Duration;
@@ -224,19 +229,33 @@ impl Session {
 
     /// As it is to whoever looks at it now: used when it was last used, idle if that was a while ago and nothing runs.
     /// What is written down follows later; looking writes nothing.
-    pub fn present(&self, last_used: Timestamp, busy: bool, now: Timestamp) -> Self {
+    pub fn present(&self, last_used: Timestamp, busy: bool, now: impl Into<Now>) -> Self {
         let last_active_at = last_used.max(self.last_active_at);
+        let unused = now.into().since(last_active_at);
         let status = match self.status {
-            Status::Active | Status::Idle if busy || now.since(last_active_at) <= IDLE_AFTER => Status::Active,
+            Status::Active | Status::Idle if busy || unused <= IDLE_AFTER => Status::Active,
             Status::Active | Status::Idle => Status::Idle,
             other @ (Status::Paused | Status::Closed | Status::Failed) => other,
         };
         Self { status, last_active_at, ..self.clone() }
     }
 
+    /// As a server that starts now takes it over, if that is different: what lies in the future was written by a clock
+    /// that was wrong, and would keep it open until then.
+    pub fn found(&self, now: Timestamp) -> Option<Self> {
+        let found = Self {
+            started_at: self.started_at.min(now),
+            last_active_at: self.last_active_at.min(now),
+            version: self.version + 1,
+            ..self.clone()
+        };
+        (found.started_at != self.started_at || found.last_active_at != self.last_active_at).then_some(found)
+    }
+
     /// Why it should be closed now, if it should: strictly more than the policy allows. A policy of nothing expires at
     /// once: a moment later.
-    pub fn expiry(&self, now: Timestamp) -> Option<CloseReason> {
+    pub fn expiry(&self, now: impl Into<Now>) -> Option<CloseReason> {
+        let now = now.into();
         if now.since(self.started_at) > self.policy.max_duration {
             Some(CloseReason::Expired)
         } else if now.since(self.last_active_at) > self.policy.idle_timeout {
@@ -247,15 +266,16 @@ impl Session {
     }
 
     /// The earlier of the two ends, if nothing more happens.
-    pub fn expires_at(&self) -> Timestamp {
-        let idle = self.last_active_at.after(self.policy.idle_timeout);
-        idle.min(self.started_at.after(self.policy.max_duration))
+    pub fn expires_at(&self, now: &Now) -> Timestamp {
+        let idle = now.after(self.last_active_at, self.policy.idle_timeout);
+        idle.min(now.after(self.started_at, self.policy.max_duration))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SteadyClock;
 
     const MINUTE: u64 = 60_000;
 
@@ -302,11 +322,11 @@ mod tests {
     #[test]
     fn a_session_expires_when_more_than_its_time_has_passed() {
         let session = session(Status::Active);
-        assert_eq!(session.expires_at(), Timestamp(1000 + 60 * MINUTE));
+        assert_eq!(session.expires_at(&Now::default()), Timestamp(1000 + 60 * MINUTE));
         assert_eq!(session.expiry(Timestamp(1000 + 60 * MINUTE)), None, "strictly greater");
         assert_eq!(session.expiry(Timestamp(1001 + 60 * MINUTE)), Some(CloseReason::IdleTimeout));
         let busy = Session { last_active_at: Timestamp(1000 + 1440 * MINUTE), ..session };
-        assert_eq!(busy.expires_at(), Timestamp(1000 + 1440 * MINUTE));
+        assert_eq!(busy.expires_at(&Now::default()), Timestamp(1000 + 1440 * MINUTE));
         assert_eq!(busy.expiry(Timestamp(1000 + 1440 * MINUTE)), None);
         assert_eq!(busy.expiry(Timestamp(1001 + 1440 * MINUTE)), Some(CloseReason::Expired));
         let none = Policy { idle_timeout: Duration::ZERO, max_duration: Duration::ZERO };
@@ -350,5 +370,52 @@ mod tests {
         let touched = session(Status::Idle).apply(Input::Touch, Timestamp(10)).unwrap();
         assert_eq!((touched.status, touched.last_active_at), (Status::Active, Timestamp(1000)));
         assert_eq!(touched.expiry(Timestamp(0)), None);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_closes_no_session_early() {
+        let mut clock = SteadyClock::default();
+        let mut after =
+            |shown: u64, minutes: u64| clock.look(Timestamp(1000 + shown * MINUTE), Duration::from_mins(minutes));
+        let session = Session { started_at: after(0, 0).at, ..session(Status::Active) };
+        let set_forward = after(1510, 10);
+        assert_eq!(
+            (session.expiry(set_forward.clone()), session.expires_at(&set_forward)),
+            (None, Timestamp(1000 + 1560 * MINUTE))
+        );
+        assert_eq!(session.present(session.last_active_at, false, after(1510, 10)).status, Status::Idle);
+        assert_eq!(session.expiry(after(1560, 60)), None);
+        assert_eq!(session.expiry(after(1561, 61)), Some(CloseReason::IdleTimeout));
+        // One that is used after it lasts its day from when it was opened.
+        let used = session.apply(Input::Touch, after(1561, 61).at).unwrap();
+        let used = Session { policy: Policy { idle_timeout: Duration::from_hours(48), ..used.policy }, ..used };
+        assert_eq!(used.expiry(after(2940, 1440)), None);
+        assert_eq!(used.expiry(after(2941, 1441)), Some(CloseReason::Expired));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_forward_and_back_keeps_no_session_open_longer() {
+        let mut clock = SteadyClock::default();
+        let mut after =
+            |shown: u64, minutes: u64| clock.look(Timestamp(1000 + shown * MINUTE), Duration::from_mins(minutes));
+        let session = Session { started_at: after(0, 0).at, ..session(Status::Active) };
+        let used = session.apply(Input::Touch, after(600_000, 10).at).unwrap();
+        assert_eq!(used.expiry(after(11, 11)), None);
+        assert_eq!(used.expiry(after(70, 70)), None);
+        assert_eq!(used.expiry(after(71, 71)), Some(CloseReason::IdleTimeout));
+    }
+
+    #[test]
+    fn a_session_from_the_future_counts_from_the_start_of_the_server_that_finds_it() {
+        let session = Session { last_active_at: Timestamp(9000), ..session(Status::Idle) };
+        assert_eq!(session.found(Timestamp(9000)), None);
+        let found = session.found(Timestamp(5000)).unwrap();
+        assert_eq!((found.started_at, found.last_active_at, found.version), (Timestamp(1000), Timestamp(5000), 1));
+        let found = session.found(Timestamp(10)).unwrap();
+        assert_eq!(
+            (found.started_at, found.last_active_at, found.status),
+            (Timestamp(10), Timestamp(10), Status::Idle)
+        );
+        assert_eq!(found.expiry(Timestamp(11 + 60 * MINUTE)), Some(CloseReason::IdleTimeout));
     }
 }

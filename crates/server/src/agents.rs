@@ -34,7 +34,7 @@ pub use place::At;
 pub use settings::{AgentSettings, Found};
 pub use transcript::{Message, Role};
 
-use crate::clock::Clock;
+use crate::clock::Steady;
 use crate::error::Error;
 use crate::stead::{List, Listed, Stead};
 use crate::store::{AgentRun, AgentSession, Store};
@@ -63,7 +63,7 @@ pub struct Agents {
 pub(crate) struct Shared {
     pub(crate) stead: Stead,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<Steady>,
     pub(crate) settings: AgentSettings,
     versions: version::Versions,
     owners: Mutex<HashMap<AgentId, Known>>,

@@ -2,28 +2,84 @@
 //! use any name.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use stead_model::clock::Timestamp;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use stead_model::clock::{Now, SteadyClock, Timestamp};
 use stead_model::ids::Entropy;
 
 pub trait Clock: Send + Sync + Debug {
+    /// What it shows.
     fn now(&self) -> Timestamp;
+
+    /// Time that goes on whatever the clock is set to; only differences mean something. Of a clock that nobody sets it is
+    /// what it shows.
+    fn ticks(&self) -> Duration {
+        Duration::from_millis(self.now().0)
+    }
 }
 
-/// The machine's clock, which may be set while we run. Set forward it is followed; set back it is not, and time goes on
-/// from where it was: what came later stays later, and no session grows younger.
+/// The machine's clock, which may be set while we run.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
-        static LAST: Mutex<Option<(Duration, Instant)>> = Mutex::new(None);
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        let (wall, tick) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), Instant::now());
-        let now = last.map_or(wall, |(at, then)| wall.max(at + tick.saturating_duration_since(then)));
-        *last = Some((now, tick));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp(u64::try_from(now.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Time since the machine was started, asleep or not.
+    fn ticks(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+    }
+}
+
+/// A clock as a server goes by it while it lives: set forward it is followed, set back it is not, and how much time has
+/// passed is what its ticks say (see [`stead_model::clock`]).
+#[derive(Debug)]
+pub struct Steady {
+    clock: Arc<dyn Clock>,
+    seen: Mutex<SteadyClock>,
+}
+
+impl Steady {
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, seen: Mutex::default() }
+    }
+
+    pub fn now(&self) -> Timestamp {
+        self.seen().read(self.clock.now(), self.clock.ticks())
+    }
+
+    /// The present, of which can be asked how much time has passed.
+    pub fn present(&self) -> Now {
+        self.seen().look(self.clock.now(), self.clock.ticks())
+    }
+
+    /// What the clock shows, be it right or wrong: for what is decided by the date.
+    pub fn shown(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub fn ticks(&self) -> Duration {
+        self.clock.ticks()
+    }
+
+    /// Held while the clock is read: of two who read it, whoever is second has the later moment.
+    fn seen(&self) -> MutexGuard<'_, SteadyClock> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for Steady {
+    fn now(&self) -> Timestamp {
+        Steady::now(self)
+    }
+
+    fn ticks(&self) -> Duration {
+        Steady::ticks(self)
     }
 }
 

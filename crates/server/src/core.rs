@@ -1,12 +1,12 @@
 //! What every layer needs: the store, the providers, the time, names. One struct, shared by all.
 
-use crate::clock::{Clock, Names};
+use crate::clock::{Names, Steady};
 use crate::measure::Measure;
 use crate::provider::{Provider, Providers};
 use crate::store::Store;
 use crate::vault::Vault;
 use std::sync::Arc;
-use stead_model::clock::Timestamp;
+use stead_model::clock::{Now, Timestamp};
 use stead_model::ids::{Entropy, ProviderName};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) struct Core {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) providers: Providers,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<Steady>,
     pub(crate) names: Arc<dyn Names>,
     pub(crate) vault: Vault,
     /// Every task runs on it, so that a shutdown can wait for them.
@@ -40,6 +40,11 @@ pub struct UnknownProvider {
 impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The present, of which can be asked how much time has passed since something.
+    pub(crate) fn present(&self) -> Now {
+        self.clock.present()
     }
 
     pub(crate) fn entropy(&self) -> Entropy {

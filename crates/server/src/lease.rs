@@ -139,11 +139,48 @@ struct Owner {
 pub(crate) struct Leases {
     core: Arc<Core>,
     owners: Arc<Mutex<HashMap<LeaseId, Owner>>>,
+    arrivals: Arrivals,
+}
+
+/// Who is about to use which lease, and has no session in the store yet that says so.
+#[derive(Debug, Clone, Default)]
+struct Arrivals(Arc<Mutex<HashMap<LeaseId, usize>>>);
+
+impl Arrivals {
+    fn are_at(&self, lease: &LeaseId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(lease)
+    }
+}
+
+/// Held by who is about to use a lease: meanwhile it is neither paused nor destroyed, unless that is forced.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    arrivals: Arrivals,
+    lease: LeaseId,
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let mut arrivals = self.arrivals.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = arrivals.get_mut(&self.lease) {
+            *count -= 1;
+            if *count == 0 {
+                arrivals.remove(&self.lease);
+            }
+        }
+    }
 }
 
 impl Leases {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, owners: Arc::default() }
+        Self { core, owners: Arc::default(), arrivals: Arrivals::default() }
+    }
+
+    /// To be held from before [`Self::ensure_running`] until the session is in the store.
+    pub(crate) fn arrive(&self, lease: &LeaseId) -> Arriving {
+        let mut arrivals = self.arrivals.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *arrivals.entry(lease.clone()).or_default() += 1;
+        Arriving { arrivals: self.arrivals.clone(), lease: lease.clone() }
     }
 
     /// Has an instance run, whatever that takes: make one, wake it, replace a dead one.
@@ -269,7 +306,7 @@ struct Own {
 impl Own {
     async fn run(mut self) {
         let core = Arc::clone(&self.leases.core);
-        let mut driver = driver::Driver::new(core, self.lease.clone());
+        let mut driver = driver::Driver::new(core, self.lease.clone(), self.leases.arrivals.clone());
         loop {
             let stop = self.leases.core.stop.clone();
             let ask = tokio::select! {

@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use stead_model::clock::Timestamp;
+use stead_model::clock::Now;
 use stead_model::env::{Secret, redact, redact_text};
 use stead_model::ids::{InstanceId, LeaseId, TerminalId, ThreadId};
 use stead_model::session::{Input, Session, Status};
@@ -164,7 +164,7 @@ impl Seat {
     }
 
     /// Whether its session is live and in time; one in use is.
-    pub(crate) fn is_open(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_open(&self, now: Now) -> bool {
         let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         session.status.is_live() && (session.expiry(now).is_none() || self.is_in_use())
     }

@@ -63,7 +63,7 @@ pub(crate) use trash::refuse_if_trashed;
 pub use upkeep::{Cleaned, Mode, Steps, UpkeepSettings};
 pub use views::{LeaseView, ProviderView};
 
-use crate::clock::{Clock, Names, RandomNames, SystemClock};
+use crate::clock::{Clock, Names, RandomNames, Steady, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
 use crate::files::Files;
@@ -263,7 +263,7 @@ impl Stead {
         let core = Arc::new(Core {
             store: parts.store,
             providers: parts.providers,
-            clock: parts.clock,
+            clock: Arc::new(Steady::new(parts.clock)),
             names: parts.names,
             vault: parts.vault,
             tasks: TaskTracker::new(),
@@ -297,7 +297,7 @@ impl Stead {
             untold: tokio::sync::Notify::new(),
             touches: Mutex::default(),
             yards: Mutex::default(),
-            memories: Arc::new(Memories::new(parts.memory, Arc::clone(&core.clock))),
+            memories: Arc::new(Memories::new(parts.memory, Arc::clone(&core.clock) as _)),
             routes: parts.routes,
             data: parts.data,
             readiness: ready::Known::default(),
@@ -474,7 +474,7 @@ impl Inner {
 
     /// Whether a seat can be used as it is: its session is live, its lease runs the same instance, its runtime answers.
     fn is_good(&self, seat: &Seat) -> bool {
-        seat.is_open(self.core.now())
+        seat.is_open(self.core.present())
             && !seat.is_left()
             && !seat.runtime.is_broken()
             && self.leases.last_seen(&seat.lease, |lease| {

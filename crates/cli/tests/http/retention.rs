@@ -1,6 +1,6 @@
 //! How long things are kept, the trash, and snapshots: on a clock that the tests set.
 
-mod clock;
+pub(crate) mod clock;
 mod https;
 mod kills;
 mod line;

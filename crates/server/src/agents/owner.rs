@@ -18,7 +18,6 @@ use crate::stead::{CommandEvent, Follow};
 use crate::store::{AgentRun, AgentSession, Ending, RunStatus, StoreError};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use stead_agent::{Decision, Event, Permission, Policy, Spec};
 use stead_model::clock::Timestamp;
 use stead_model::frame::Stream;
@@ -395,8 +394,8 @@ impl Owner {
                 None => self.active + settings.activity_timeout,
             });
         } else if self.session.process.is_some() {
-            let idle = self.shared.clock.now().0.saturating_sub(self.session.last_used_at.0);
-            at(Instant::now() + settings.idle_timeout.saturating_sub(Duration::from_millis(idle)));
+            let idle = self.shared.clock.present().since(self.session.last_used_at);
+            at(Instant::now() + settings.idle_timeout.saturating_sub(idle));
         }
         if let Some(settles) = self.screen.as_ref().and_then(Emulator::settles_at) {
             at(settles);
@@ -426,12 +425,12 @@ impl Owner {
                 Some(_) | None => Ok(()),
             };
         }
-        let now = self.shared.clock.now();
-        let idle = |since: Timestamp| Duration::from_millis(now.0.saturating_sub(since.0));
+        let now = self.shared.clock.present();
+        let idle = |since: Timestamp| now.since(since);
         if self.session.process.is_none() || idle(self.session.last_used_at) < settings.idle_timeout {
             return Ok(());
         }
-        let used = self.attended(now).await?;
+        let used = self.attended(now.at).await?;
         if idle(used) >= settings.idle_timeout {
             return self.rest().await;
         }

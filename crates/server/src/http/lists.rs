@@ -133,7 +133,10 @@ async fn sessions(
     _: All,
     Query(page): Query<Page>,
 ) -> Answer<axum::Json<List<SessionView>>> {
-    Ok(axum::Json(stead.list_sessions(&page.list()).await?.into()))
+    let Listed { items, next_cursor } = stead.list_sessions(&page.list()).await?;
+    let now = stead.present_moment();
+    let items = items.into_iter().map(|session| SessionView::new(session, &now)).collect();
+    Ok(axum::Json(List { items, next_cursor }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -9,7 +9,7 @@ use crate::store::{KeptState, LeaseEvent};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use stead_model::clock::Timestamp;
+use stead_model::clock::{Now, Timestamp};
 use stead_model::command::Command;
 use stead_model::ids::TerminalId;
 use stead_model::lease::{Lease, Seen};
@@ -101,8 +101,8 @@ pub(crate) struct SessionView {
     pub(crate) close_reason: Option<&'static str>,
 }
 
-impl From<Session> for SessionView {
-    fn from(session: Session) -> Self {
+impl SessionView {
+    pub(crate) fn new(session: Session, now: &Now) -> Self {
         Self {
             session_id: session.id.to_string(),
             thread_id: session.thread.to_string(),
@@ -115,7 +115,7 @@ impl From<Session> for SessionView {
             },
             started_at: session.started_at.to_string(),
             last_active_at: session.last_active_at.to_string(),
-            expires_at: session.expires_at().to_string(),
+            expires_at: session.expires_at(now).to_string(),
             ended_at: session.ended.map(|(at, _)| at.to_string()),
             close_reason: session.ended.map(|(_, reason)| reason.as_str()),
         }

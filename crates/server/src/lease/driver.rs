@@ -1,7 +1,7 @@
 //! Brings what is seen of a lease to what is wanted of it, one step at a time. The model says which step; here it is
 //! done, and what came of it is written with its event before the next one.
 
-use super::{Ask, AutoResume, Force, LeaseError, Ready, Source, Wish};
+use super::{Arrivals, Ask, AutoResume, Force, LeaseError, Ready, Source, Wish};
 use crate::core::Core;
 use crate::provider::{Blueprint, Created, Effect, Handle, Provider, ProviderError, Trouble, in_time};
 use crate::store::{InstanceChange, LeaseEvent, StoreError};
@@ -22,11 +22,12 @@ pub(super) struct Driver {
     /// As of the last read or write; what was merely seen again is only here.
     lease: Option<Lease>,
     instance: Option<Instance>,
+    arrivals: Arrivals,
 }
 
 impl Driver {
-    pub(super) fn new(core: Arc<Core>, id: LeaseId) -> Self {
-        Self { core, id, lease: None, instance: None }
+    pub(super) fn new(core: Arc<Core>, id: LeaseId, arrivals: Arrivals) -> Self {
+        Self { core, id, lease: None, instance: None, arrivals }
     }
 
     pub(super) fn lease(&self) -> Option<&Lease> {
@@ -136,9 +137,12 @@ impl Driver {
             return Ok(());
         }
         let in_use = |by: String| LeaseError::InUse { lease: self.id.clone(), by };
-        let now = self.core.now();
+        if self.arrivals.are_at(&self.id) {
+            return Err(in_use("a terminal that is being opened".to_owned()));
+        }
+        let now = self.core.present();
         for session in self.core.store.live_sessions_of_lease(&self.id).await? {
-            if !ask.own.contains(&session.id) && session.expiry(now).is_none() {
+            if !ask.own.contains(&session.id) && session.expiry(now.clone()).is_none() {
                 return Err(in_use(format!("session `{}` of thread `{}`", session.id, session.thread)));
             }
         }

@@ -1,7 +1,7 @@
 //! What terminal agents need of the layers beyond what everybody has.
 
 use super::{Inner, Stead};
-use crate::clock::Clock;
+use crate::clock::Steady;
 use crate::error::Error;
 use crate::lease::LeaseError;
 use crate::provider::Surroundings;
@@ -16,7 +16,7 @@ use stead_model::thread::Thread;
 use tokio_util::sync::CancellationToken;
 
 impl Stead {
-    pub(crate) fn ground(&self) -> (Arc<dyn Store>, Arc<dyn Clock>) {
+    pub(crate) fn ground(&self) -> (Arc<dyn Store>, Arc<Steady>) {
         (Arc::clone(&self.inner.core.store), Arc::clone(&self.inner.core.clock))
     }
 

@@ -23,6 +23,28 @@ pub struct Closed {
 /// Closes a session: its shell ends, with its state in the store; terminal and lease stay. A shell that can't be reached
 /// any more ends by itself, or has.
 pub(super) async fn session(inner: &Arc<Inner>, session: Session, reason: CloseReason) -> Result<Closed, Error> {
+    let closed = Closed { session: session.id.clone(), reason };
+    Ok(close(inner, session, reason, |_| true).await?.unwrap_or(closed))
+}
+
+/// The same for one whose time is over. `None`: somebody used it before that could be written, and it is not.
+pub(super) async fn expired(
+    inner: &Arc<Inner>,
+    session: Session,
+    reason: CloseReason,
+) -> Result<Option<Closed>, Error> {
+    let judged = session.last_active_at;
+    let still = move |now: &Session| reason != CloseReason::IdleTimeout || now.last_active_at <= judged;
+    close(inner, session, reason, still).await
+}
+
+/// `still`: whether the reason holds of what is in the store by now.
+async fn close(
+    inner: &Arc<Inner>,
+    session: Session,
+    reason: CloseReason,
+    still: impl Fn(&Session) -> bool,
+) -> Result<Option<Closed>, Error> {
     let id = session.id.clone();
     if let Some(seat) = inner.seat(&session.terminal).filter(|seat| seat.session().id == session.id) {
         // A state that can't be had now is in the steward, and comes with the next opening.
@@ -46,12 +68,17 @@ pub(super) async fn session(inner: &Arc<Inner>, session: Session, reason: CloseR
             Ok(()) => {
                 inner.core.measure.closed(&closed, reason, inner.core.now());
                 super::projects::closed(inner, &closed).await;
-                return Ok(Closed { session: id, reason });
+                return Ok(Some(Closed { session: id, reason }));
             }
             Err(StoreError::Conflict { .. }) => match inner.core.store.session(&id).await? {
-                Some(again) if again.status != Status::Closed => before = again,
+                Some(again) if again.status != Status::Closed => {
+                    if !still(&again) {
+                        return Ok(None);
+                    }
+                    before = again;
+                }
                 // Somebody else has closed it.
-                _ => return Ok(Closed { session: id, reason }),
+                _ => return Ok(Some(Closed { session: id, reason })),
             },
             Err(error) => return Err(error.into()),
         }
@@ -121,7 +148,7 @@ impl Stead {
             let ready = inner.leases.ensure_running(&thread.lease, AutoResume::Yes, "user_resume").await?;
             for session in inner.core.store.live_sessions_of_lease(&thread.lease).await? {
                 // One whose time is over isn't given more by this.
-                if session.expiry(inner.core.now()).is_none() {
+                if session.expiry(inner.core.present()).is_none() {
                     turn(&inner, session, Input::Resumed).await?;
                 }
             }
@@ -145,7 +172,7 @@ impl Stead {
             let all = inner.core.store.live_sessions_of_lease(&thread.lease).await?;
             if force == Force::No
                 && let Some(other) =
-                    all.iter().find(|session| !mine(session) && session.expiry(inner.core.now()).is_none())
+                    all.iter().find(|session| !mine(session) && session.expiry(inner.core.present()).is_none())
             {
                 let by = format!("session `{}` of thread `{}`", other.id, other.thread);
                 return Err(crate::lease::LeaseError::InUse { lease: thread.lease.clone(), by }.into());

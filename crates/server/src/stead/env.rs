@@ -149,6 +149,10 @@ async fn set(inner: &Arc<Inner>, terminal: Terminal, change: EnvChange) -> Resul
             leave(inner, seat);
         }
     } else {
+        // A seat that can't be used now may be usable again when its instance is woken, and knows nothing of it.
+        if let Some(unusable) = inner.seat(&id) {
+            leave(inner, &unusable);
+        }
         wake_nothing(inner, &terminal).await;
     }
     let terminal = core.store.terminal(&id).await?.ok_or_else(not_found)?;

@@ -267,11 +267,11 @@ async fn busy_terminals(inner: &Inner, wanted: bool) -> Result<BTreeSet<Terminal
 async fn present(inner: &Inner, session: &Session, busy: &BTreeSet<TerminalId>) -> Result<Session, Error> {
     let seat = inner.seat(&session.terminal).map(|seat| seat.session()).filter(|seated| seated.id == session.id);
     let last_used = seat.map_or(session.last_active_at, |seated| seated.last_active_at);
-    let now = inner.core.now();
-    let shown = session.present(last_used, busy.contains(&session.terminal), now);
-    let Some(reason) = shown.expiry(now).filter(|_| shown.status.is_live()) else { return Ok(shown) };
+    let now = inner.core.present();
+    let shown = session.present(last_used, busy.contains(&session.terminal), now.clone());
+    let Some(reason) = shown.expiry(now.clone()).filter(|_| shown.status.is_live()) else { return Ok(shown) };
     if super::reap::is_busy(inner, &shown).await? {
         return Ok(shown);
     }
-    Ok(shown.apply(Input::Close(reason), shown.expires_at()).unwrap_or(shown))
+    Ok(shown.apply(Input::Close(reason), shown.expires_at(&now)).unwrap_or(shown))
 }

@@ -2,7 +2,7 @@
 
 use super::Stead;
 use crate::error::Error;
-use stead_model::clock::Timestamp;
+use stead_model::clock::{Now, Timestamp};
 use stead_model::ids::{LeaseId, TerminalId, ThreadId};
 use stead_model::lease::Lease;
 use stead_model::terminal::Terminal;
@@ -19,6 +19,11 @@ impl Stead {
     /// What time it is for everything here.
     pub fn now(&self) -> Timestamp {
         self.inner.core.now()
+    }
+
+    /// The same, to be asked how much time has passed since something.
+    pub fn present_moment(&self) -> Now {
+        self.inner.core.present()
     }
 
     pub async fn thread_of_terminal(&self, id: &TerminalId) -> Result<ThreadId, Error> {

@@ -112,8 +112,8 @@ async fn look_at(inner: &Arc<Inner>, session: Session) -> Result<Option<Closed>,
         return super::close::session(inner, session, CloseReason::Destroyed).await.map(Some);
     }
     let Some(session) = write_down(inner, session).await? else { return Ok(None) };
-    let now = inner.core.now();
-    let Some(reason) = session.expiry(now) else {
+    let now = inner.core.present();
+    let Some(reason) = session.expiry(now.clone()) else {
         let idle = session.status == Status::Active && now.since(session.last_active_at) > IDLE_AFTER;
         if idle && !is_busy(inner, &session).await? {
             change(inner, &session, Input::FellIdle).await?;
@@ -143,7 +143,7 @@ async fn put_to_rest(inner: &Arc<Inner>, session: Session, reason: CloseReason) 
         seat.retire();
     }
     sleep(inner, &session).await?;
-    super::close::session(inner, session, reason).await.map(Some)
+    super::close::expired(inner, session, reason).await
 }
 
 /// Uses that only some seats know go into the store.

@@ -12,12 +12,12 @@ use super::ready::unless_full;
 use super::{Inner, watch};
 use crate::error::Error;
 use crate::lease::Ready;
-use crate::store::Page;
+use crate::store::{Page, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use stead_model::ids::{CommandId, LeaseId, SessionId};
 use stead_model::lease::Observed;
-use stead_model::session::{CloseReason, Status as SessionStatus};
+use stead_model::session::{CloseReason, Session, Status as SessionStatus};
 
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,6 +85,7 @@ async fn finish_deletions(inner: &Arc<Inner>) -> Result<(), Error> {
 
 async fn sessions(inner: &Arc<Inner>, seen: &HashMap<LeaseId, Ready>, recovered: &mut Recovered) -> Result<(), Error> {
     for session in inner.core.store.live_sessions().await? {
+        let Some(session) = in_time(inner, session).await? else { continue };
         let observed = seen.get(&session.lease).map(|ready| ready.lease.observed);
         let alive = match observed {
             Some(Observed::Running) => true,
@@ -106,4 +107,19 @@ async fn sessions(inner: &Arc<Inner>, seen: &HashMap<LeaseId, Ready>, recovered:
         }
     }
     Ok(())
+}
+
+/// A session whose moments are none of the future's. `None`: it was closed meanwhile, by a server that has not ended yet.
+async fn in_time(inner: &Inner, mut session: Session) -> Result<Option<Session>, Error> {
+    while let Some(found) = session.found(inner.core.now()) {
+        match inner.core.store.replace_session(&session, &found).await {
+            Ok(()) => return Ok(Some(found)),
+            Err(StoreError::Conflict { .. }) => match inner.core.store.session(&session.id).await? {
+                Some(again) if again.status.is_live() => session = again,
+                _ => return Ok(None),
+            },
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(session))
 }

@@ -158,6 +158,8 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<
         || lease.desired == Desired::Paused
         || lease.observed == Observed::Paused;
     let source = if asleep { "auto_resume" } else { "run.ensure" };
+    // Until its session is in the store nobody else could know that we are coming.
+    let _arriving = inner.leases.arrive(&lease.id);
     let ready = match suspect {
         Some(suspect) => inner.leases.ensure_running_beyond(&lease.id, suspect, "run.refresh").await?,
         None => inner.leases.ensure_running(&lease.id, at.auto_resume, source).await?,
@@ -263,16 +265,15 @@ async fn ensure_lease_row(inner: &Inner, thread: &Thread, id: &LeaseId) -> Resul
 
 /// The live session of a terminal, unless its time is over: then it is closed.
 async fn live_session(inner: &Arc<Inner>, terminal: &TerminalId) -> Result<Option<Session>, Error> {
-    let Some(mut session) = inner.core.store.live_session(terminal).await? else { return Ok(None) };
-    if let Some(seat) = inner.seat(terminal).filter(|seat| seat.session().id == session.id) {
-        // Uses that nobody has written down yet count.
-        session.last_active_at = session.last_active_at.max(seat.session().last_active_at);
-    }
-    match session.expiry(inner.core.now()) {
-        None => Ok(Some(session)),
-        Some(reason) => {
-            super::close::session(inner, session, reason).await?;
-            Ok(None)
+    loop {
+        let Some(mut session) = inner.core.store.live_session(terminal).await? else { return Ok(None) };
+        if let Some(seat) = inner.seat(terminal).filter(|seat| seat.session().id == session.id) {
+            // Uses that nobody has written down yet count.
+            session.last_active_at = session.last_active_at.max(seat.session().last_active_at);
+        }
+        let Some(reason) = session.expiry(inner.core.present()) else { return Ok(Some(session)) };
+        if super::close::expired(inner, session, reason).await?.is_some() {
+            return Ok(None);
         }
     }
 }
@@ -310,7 +311,7 @@ async fn session_for(
 }
 
 /// How often a terminal is opened again because another server has opened it meanwhile.
-const OPENINGS: u32 = 10;
+pub(super) const OPENINGS: u32 = 10;
 
 /// Opens the terminal's shell on the instance. An instance that looks alive and can't be reached is looked at again,
 /// and replaced if it is dead: once.

@@ -139,12 +139,25 @@ async fn restore(inner: &Arc<Inner>, id: &TerminalId, version: u64) -> Result<Te
     let thread = store.terminal(id).await?.ok_or_else(not_found)?.thread;
     let door = inner.door(&thread);
     let _inside = door.lock().await;
-    let seat = seat_for_restore(inner, &store.terminal(id).await?.ok_or_else(not_found)?).await?;
-    if let Some(seat) = &seat {
-        seat.settle().await;
-    }
-    loop {
+    for _ in 0..super::sit::OPENINGS {
+        // Whether it has a shell that must have the state first is decided of the row that is replaced: another server may
+        // open the terminal for the first time, or after us, at any moment.
+        let known = store.terminal(id).await?.ok_or_else(not_found)?;
+        let seat = seat_for_restore(inner, &known).await?;
+        if let Some(seat) = &seat {
+            seat.settle().await;
+        }
         let before = store.terminal(id).await?.ok_or_else(not_found)?;
+        if before.generation != seat.as_ref().map_or(known.generation, |seat| seat.generation) {
+            if let Some(stale) = seat {
+                if stale.is_in_use() {
+                    return Err(Error::TerminalBusy(id.to_string()));
+                }
+                inner.take_seat(id);
+                stale.leave();
+            }
+            continue;
+        }
         if version > before.version {
             return Err(Error::NotFound { kind: "terminal version", id: version.to_string() });
         }
@@ -176,6 +189,7 @@ async fn restore(inner: &Arc<Inner>, id: &TerminalId, version: u64) -> Result<Te
             Err(error) => return Err(error.into()),
         }
     }
+    Err(Error::Broken("other servers keep changing the terminal".to_owned()))
 }
 
 /// The live end of a terminal whose content is to be exchanged, if it has one. A shell that lives on by itself, or the

@@ -88,10 +88,10 @@ pub(super) async fn in_use(inner: &Inner, id: &ProjectId) -> Result<Option<Strin
         return Ok(Some("git: its repository is on its way".to_owned()));
     }
     super::reap::write_down_all(inner, |seat| seat.thread.project.as_ref() == Some(id)).await?;
-    let now = inner.core.now();
+    let now = inner.core.present();
     // One whose time is over is only waiting to be closed.
     let live = inner.core.store.live_sessions_of_project(id).await?;
-    if let Some(session) = live.iter().find(|session| session.expiry(now).is_none()) {
+    if let Some(session) = live.iter().find(|session| session.expiry(now.clone()).is_none()) {
         return Ok(Some(format!("session `{}`", session.id)));
     }
     Ok(running(inner, id).await?.map(|command| format!("command `{command}`")))

@@ -128,13 +128,6 @@ impl ClockWatch {
     }
 }
 
-/// Time since the machine was started, asleep or not.
-fn steady() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
-}
-
 impl Stead {
     /// How long a thread without a project is kept; one in a project is kept with it.
     pub async fn thread_retention(&self, thread: &Thread) -> Result<Option<Retention>, Error> {
@@ -184,7 +177,7 @@ async fn look(inner: &Arc<Inner>) -> Result<(), Error> {
 impl Inner {
     pub(super) fn moment(&self) -> Moment {
         let mut watch = self.clock_watch.lock().unwrap_or_else(PoisonError::into_inner);
-        watch.look(self.core.now(), steady())
+        watch.look(self.core.clock.shown(), self.core.clock.ticks())
     }
 
     pub(super) fn notice(&self, subject: Subject, what: What, kept: &Retention, source: &str) -> Notice {
@@ -299,7 +292,7 @@ async fn look_at(
 /// Whether it was taken: somebody may have changed the project meanwhile.
 async fn step(inner: &Inner, project: &Project, due: Due, source: &str) -> Result<bool, Error> {
     let mut after = project.clone();
-    after.retention = project.retention.apply(due, inner.core.now());
+    after.retention = project.retention.apply(due, inner.core.clock.shown());
     after.version += 1;
     let what = match due {
         Due::Say(level) => Some(What::Said(level)),
@@ -339,7 +332,7 @@ async fn is_thread_in_use(inner: &Inner, thread: &Thread) -> Result<bool, Error>
     super::reap::write_down_all(inner, |seat| seat.thread.id == thread.id).await?;
     for terminal in store.terminals_of_thread(&thread.id).await? {
         let session = store.live_session(&terminal.id).await?;
-        if session.is_some_and(|session| session.expiry(inner.core.now()).is_none()) {
+        if session.is_some_and(|session| session.expiry(inner.core.present()).is_none()) {
             return Ok(true);
         }
     }

@@ -9,11 +9,12 @@ use stead_server::clock::Names;
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// Seeds next to each other have nothing in common; nor have the streams of one seed.
+    /// Seeds next to each other have nothing in common; nor have the streams of one seed. So where they begin is thrown,
+    /// too: dice that begin one step after others would go the same way as they.
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        let mut dice = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ stream.wrapping_mul(0xd1b5_4a32_d192_ed03));
-        dice.next();
-        dice
+        let mut first = Self(seed);
+        let mut second = Self(first.next() ^ stream);
+        Self(second.next())
     }
 
     pub(crate) fn next(&mut self) -> u64 {

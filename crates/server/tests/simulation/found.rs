@@ -5,14 +5,15 @@ use std::time::Duration;
 use stead_model::ids::{CommandId, InstanceId, LeaseId, ProviderName, ThreadId};
 use stead_model::lease::{Desired, Observed, Seen};
 use stead_model::proto::Status;
-use stead_model::session::{Policy, Session};
+use stead_model::session::{CloseReason, Policy, Session};
+use stead_model::state::Bytes;
 use stead_server::Error;
 use stead_server::clock::Clock;
 use stead_server::lease::Force;
 use stead_server::pace::Pace;
 use stead_server::provider::fake::{Call, Fake, Mischief, Shells};
 use stead_server::provider::{Handle, Providers, Trouble};
-use stead_server::stead::{Execute, Executed, NewThread, Parts, Sandbox, Settings, Stead, Where};
+use stead_server::stead::{EnvChange, Execute, Executed, NewThread, Parts, Sandbox, Settings, Stead, Where};
 use stead_server::store::{MemoryStore, Page, Store};
 
 use crate::world::Wall;
@@ -167,7 +168,7 @@ fn a_command_that_was_given_up_and_is_found_has_ended_for_everybody() {
         run(&stead, "a", "cd /x").await;
         rig.fake.next(Call::Run, Mischief::FailAfter);
         rig.fake.next(Call::Status, Mischief::Hang);
-        rig.clock.jump(10_000);
+        rig.clock.pass(10_000);
         assert_eq!(run_as(&stead, "once", "exit 3").await.unwrap_err().code(), "provider_timeout");
         assert_eq!(run_as(&stead, "once", "exit 3").await.unwrap().exit_code(), Some(3));
         stead.stop().await;
@@ -192,10 +193,10 @@ fn what_was_gone_and_is_there_again_is_an_orphan() {
     rig.live(async |stead| {
         run(&stead, "a", "cd /x").await;
         let (before, lease) = (rig.the_instance(), stead.thread(&thread("a")).await.unwrap().lease);
-        rig.clock.jump(10_000);
+        rig.clock.pass(10_000);
         rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
         assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Stopped);
-        rig.clock.jump(10_000);
+        rig.clock.pass(10_000);
         assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Stopped, "its instance has ended");
         assert_eq!(run(&stead, "a", "pwd").await.stdout, b"/x\n");
         let orphans = stead.orphans().await.unwrap();
@@ -234,11 +235,11 @@ fn a_lease_is_not_put_to_sleep_under_a_session_whose_use_only_its_seat_knows() {
         stead.create_thread(new("idle", Some("busy"))).await.unwrap();
         run(&stead, "busy", "pwd").await;
         // The newest session is judged first.
-        rig.clock.jump(1);
+        rig.clock.pass(1);
         run(&stead, "idle", "pwd").await;
-        rig.clock.jump(50_000);
+        rig.clock.pass(50_000);
         run(&stead, "busy", "pwd").await;
-        rig.clock.jump(50_000);
+        rig.clock.pass(50_000);
         let reaped = stead.reap().await.unwrap();
         assert_eq!(reaped.closed.len(), 1);
         let lease = stead.thread(&thread("busy")).await.unwrap().lease;
@@ -305,11 +306,11 @@ fn a_session_that_was_used_until_its_server_stopped_is_not_idle_for_the_next() {
     let rig = Rig::new();
     rig.live(async |stead| {
         run(&stead, "a", "pwd").await;
-        rig.clock.jump(3_000_000);
+        rig.clock.pass(3_000_000);
         run(&stead, "a", "pwd").await;
         stead.stop().await;
     });
-    rig.clock.jump(3_000_000);
+    rig.clock.pass(3_000_000);
     rig.live(async |stead| assert_eq!(stead.reap().await.unwrap().closed, []));
 }
 
@@ -361,7 +362,7 @@ fn a_shell_that_its_terminal_has_left_does_not_count_however_late_its_version() 
                 tokio::task::yield_now().await;
             }
             rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
-            rig.clock.jump(10_000);
+            rig.clock.pass(10_000);
             rig.fake.next(Call::Run, Mischief::Delay(Duration::from_secs(5)));
             let ran = [("/one\n", first), ("/other\n", enter(&other, "/other"))];
             for (place, running) in ran {
@@ -399,7 +400,7 @@ fn resuming_gives_no_more_time_to_a_session_whose_time_is_over() {
     rig.live(async |stead| {
         let first = sandbox(&stead, "a").await.unwrap().session().await.unwrap();
         stead.pause(&thread("a"), Force::No).await.unwrap();
-        rig.clock.jump(3_600_001);
+        rig.clock.pass(3_600_001);
         stead.resume(&thread("a")).await.unwrap();
         assert_ne!(sandbox(&stead, "a").await.unwrap().session().await.unwrap().id, first.id);
     });
@@ -411,10 +412,170 @@ fn a_session_is_used_until_its_last_moment_and_no_longer() {
     rig.live(async |stead| {
         let session = async || -> Session { sandbox(&stead, "a").await.unwrap().session().await.unwrap() };
         let first = session().await;
-        rig.clock.jump(3_600_000);
+        rig.clock.pass(3_600_000);
         assert_eq!(session().await.id, first.id);
-        rig.clock.jump(3_600_001);
+        rig.clock.pass(3_600_001);
         assert_ne!(session().await.id, first.id);
         assert!(rig.clock.now() > first.started_at);
+    });
+}
+
+const HOUR: u64 = 3_600_000;
+
+/// What was over when it was decided is not made to look otherwise by a clock that is set back before it is written down.
+#[test]
+fn a_clock_that_is_set_back_while_an_idle_session_is_closed_does_not_make_that_early() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        let session = sandbox(&stead, "a").await.unwrap().session().await.unwrap();
+        rig.clock.pass(HOUR + 1);
+        rig.fake.next(Call::Pause, Mischief::Delay(Duration::from_secs(20)));
+        let reaping = {
+            let stead = stead.clone();
+            tokio::spawn(async move { stead.reap().await.unwrap().closed.len() })
+        };
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        rig.clock.set_back(2 * HOUR);
+        assert_eq!(reaping.await.unwrap(), 1);
+        let closed = rig.store.session(&session.id).await.unwrap().unwrap();
+        let (at, reason) = closed.ended.unwrap();
+        assert_eq!(reason, CloseReason::IdleTimeout);
+        assert!(at.since(closed.last_active_at) > closed.policy.idle_timeout, "{closed:?}");
+    });
+}
+
+#[test]
+fn a_clock_that_is_set_closes_no_session_early_and_keeps_none_open_longer() {
+    for set in [|clock: &Wall| clock.set_ahead(25 * HOUR), |clock: &Wall| clock.set_back(25 * HOUR)] {
+        let rig = Rig::new();
+        rig.live(async |stead| {
+            sandbox(&stead, "a").await.unwrap();
+            rig.clock.pass(HOUR / 2);
+            set(&rig.clock);
+            assert_eq!(stead.reap().await.unwrap().closed, []);
+            rig.clock.pass(HOUR / 2);
+            assert_eq!(stead.reap().await.unwrap().closed, []);
+            rig.clock.pass(1);
+            assert_eq!(stead.reap().await.unwrap().closed.len(), 1);
+        });
+    }
+}
+
+/// Its last use lies a year ahead by then.
+#[test]
+fn a_session_that_was_used_while_the_clock_was_wrong_ends_all_the_same() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        sandbox(&stead, "a").await.unwrap();
+        rig.clock.set_ahead(365 * 24 * HOUR);
+        run(&stead, "a", "pwd").await;
+        rig.clock.set_back(365 * 24 * HOUR);
+        stead.stop().await;
+    });
+    rig.live(async |stead| {
+        rig.clock.pass(HOUR);
+        assert_eq!(stead.reap().await.unwrap().closed, [], "it counts from the start of this server");
+        rig.clock.pass(1);
+        assert_eq!(stead.reap().await.unwrap().closed.len(), 1);
+    });
+}
+
+/// Whether there is a shell that has to be told is decided of the very row that is replaced.
+#[test]
+fn a_restore_beside_the_first_command_on_another_server_is_what_the_later_version_says() {
+    for durable in [false, true] {
+        for moment in 0..120 {
+            let rig = Rig::with(|fake| if durable { fake.durable() } else { fake });
+            let mut told = Vec::new();
+            rig.live(async |one| {
+                let new = NewThread { id: Some(thread("a")), ..NewThread::default() };
+                let terminal = one.create_thread(new).await.unwrap().default_terminal;
+                let other = rig.server(1).await;
+                let first = tokio::spawn(async move { sandbox(&other, "a").await?.run(Execute::new("cd /x")).await });
+                for _ in 0..moment {
+                    tokio::task::yield_now().await;
+                }
+                if let Ok(restored) = one.restore(&terminal, 0).await {
+                    told.push((restored.version, "/workspace\n"));
+                }
+                if let Ok(ran) = first.await.unwrap()
+                    && ran.command.ending.unwrap().warnings.is_empty()
+                {
+                    told.push((ran.command.state_version, "/x\n"));
+                }
+            });
+            rig.live(async |stead| {
+                let cwd = String::from_utf8(run(&stead, "a", "pwd").await.stdout).unwrap();
+                let (_, latest) = told.iter().max().unwrap();
+                assert_eq!(cwd, **latest, "after {moment} turns, durable {durable}, {told:?}");
+                assert!(told.len() < 2 || told[0].0 != told[1].0, "after {moment} turns: {told:?}");
+            });
+        }
+    }
+}
+
+/// The instance is asleep when the variable is set, and its shell is as good as ever when it is awake again.
+#[test]
+fn what_is_set_while_an_instance_sleeps_is_there_when_somebody_else_has_woken_it() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "pwd").await;
+        share(&stead, "b", "a").await;
+        run(&stead, "b", "pwd").await;
+        rig.fake.pause_behind_our_back(&rig.the_instance(), true);
+        rig.clock.pass(10_000);
+        let lease = stead.thread(&thread("a")).await.unwrap().lease;
+        assert_eq!(stead.lease(&lease).await.unwrap().lease.observed, Observed::Paused);
+        let vars = [(Bytes::from("V"), Some(Bytes::from("set")))].into();
+        stead.set_env(&thread("a"), "default", EnvChange { vars, ..EnvChange::default() }).await.unwrap();
+        run(&stead, "b", "pwd").await;
+        assert_eq!(run(&stead, "a", "env").await.stdout, b"V=set\n");
+    });
+}
+
+/// Between the instance that it is given and its session that others can see.
+#[test]
+fn an_instance_is_not_destroyed_under_somebody_who_is_just_opening_a_terminal_on_it() {
+    let rig = Rig::with(Fake::without_pause);
+    rig.live(async |stead| {
+        sandbox(&stead, "a").await.unwrap();
+        share(&stead, "b", "a").await;
+        rig.clock.pass(HOUR + 1);
+        rig.fake.next(Call::Access, Mischief::Delay(Duration::from_secs(1)));
+        rig.fake.next(Call::Destroy, Mischief::Delay(Duration::from_secs(2)));
+        // The state of the one that is closed, of the one that is opened, and what it becomes.
+        for delay in [1, 1, 5000] {
+            rig.fake.next(Call::Capture, Mischief::Delay(Duration::from_millis(delay)));
+        }
+        let before = rig.fake.calls(Call::Access);
+        let opening = {
+            let stead = stead.clone();
+            tokio::spawn(async move { run(&stead, "b", "cd /x").await })
+        };
+        while rig.fake.calls(Call::Access) == before {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(stead.reap().await.unwrap().closed.len(), 1);
+        let command = opening.await.unwrap().command;
+        assert_eq!((command.status, command.ending.unwrap().warnings), (Status::Exited, Vec::new()));
+    });
+}
+
+/// Whether its time is over is decided of the very row that is replaced.
+#[test]
+fn a_session_that_another_server_writes_down_as_used_is_not_closed_as_idle() {
+    let rig = Rig::new();
+    rig.live(async |one| {
+        let session = sandbox(&one, "a").await.unwrap().session().await.unwrap();
+        rig.clock.pass(HOUR - 1);
+        run(&one, "a", "pwd").await;
+        rig.clock.pass(2);
+        let other = rig.server(1).await;
+        rig.fake.next(Call::Pause, Mischief::Delay(Duration::from_secs(10)));
+        let reaping = tokio::spawn(async move { other.reap().await.unwrap().closed });
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(one.reap().await.unwrap().closed, []);
+        assert_eq!(reaping.await.unwrap(), []);
+        assert!(rig.store.session(&session.id).await.unwrap().unwrap().ended.is_none());
     });
 }

@@ -3,6 +3,7 @@
 use crate::op::{Answer, Op};
 use crate::world::World;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use stead_model::clock::Timestamp;
 use stead_model::ids::{CommandId, LeaseId, SessionId, ThreadId};
 use stead_model::lease::{Lease, Observed};
@@ -32,27 +33,30 @@ pub(crate) struct Law {
     closed_before: BTreeSet<SessionId>,
 }
 
-#[derive(Debug, Default, Clone, Copy)]
+/// When a session was opened and used, by the time that has passed in the world, whatever its clock was set to.
+#[derive(Debug, Clone, Copy)]
 struct Use {
-    /// Certainly not used before this, as far as a living server knows.
-    surely: Timestamp,
-    /// Certainly not used after this.
-    at_most: Timestamp,
+    /// Certainly opened and used after these, as far as a living server knows.
+    opened_after: Option<Timestamp>,
+    used_after: Option<Timestamp>,
+    /// Certainly not opened or used after these.
+    opened_by: Timestamp,
+    used_by: Timestamp,
 }
 
 pub(crate) type Done = (Op, Answer);
 
 impl Law {
     pub(crate) async fn begin(&mut self, world: &World) {
-        let now = world.now();
+        let now = world.passed();
         self.over.clear();
         self.overlapped = false;
         self.closed_before.clone_from(&self.live);
         for session in world.store.live_sessions().await.unwrap() {
             self.closed_before.remove(&session.id);
-            let known = self.uses.get(&session.id).copied().unwrap_or_default();
-            let used = session.last_active_at.max(known.at_most);
-            if (Session { last_active_at: used, ..session.clone() }).expiry(now).is_some() {
+            let Some(known) = self.uses.get(&session.id) else { continue };
+            let moments = Session { started_at: known.opened_by, last_active_at: known.used_by, ..session.clone() };
+            if moments.expiry(now).is_some() {
                 self.over.insert(session.id);
             }
         }
@@ -85,10 +89,15 @@ impl Law {
         self.excused.extend(commands);
     }
 
-    /// A server died: what it had only noted is forgotten.
-    pub(crate) fn forget(&mut self) {
+    /// A server died: what it had only noted is forgotten, and what passed between it and the next is what the clock
+    /// says. One that was ever set back may say that nothing did.
+    pub(crate) fn forget(&mut self, world: &World) {
+        let now = world.passed();
         for known in self.uses.values_mut() {
-            known.surely = Timestamp(0);
+            (known.opened_after, known.used_after) = (None, None);
+            if world.clock.was_set_back() {
+                (known.opened_by, known.used_by) = (now, now);
+            }
         }
     }
 
@@ -105,7 +114,7 @@ impl Law {
             wrong.extend(one_lease(lease, &live));
             for event in &events {
                 wrong.extend(one_event(event));
-                wrong.extend(under_others(lease, event, &open, done));
+                wrong.extend(under_others(lease, event, &open, done, self.overlapped));
             }
         }
         wrong.extend(self.sessions(world, &sessions, began, done));
@@ -156,7 +165,11 @@ impl Law {
     fn sessions(&mut self, world: &World, sessions: &[Session], began: Timestamp, done: &[Done]) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut live: BTreeSet<_> = BTreeSet::new();
-        let now = world.now();
+        let now = world.passed();
+        for session in sessions {
+            let fresh = Use { opened_after: Some(began), used_after: None, opened_by: now, used_by: now };
+            self.uses.entry(session.id.clone()).or_insert(fresh);
+        }
         for (op, answer) in done {
             // What is told again is told of the session that it ran in.
             let (Op::Run(..), Answer::Ran(ran)) = (op, answer) else { continue };
@@ -164,8 +177,8 @@ impl Law {
             if self.over.contains(id) {
                 wrong.push(format!("{} ran in {id}, whose time was over", ran.id));
             }
-            if !self.overlapped {
-                self.uses.entry(id.clone()).or_default().surely = began;
+            if let Some(known) = self.uses.get_mut(id).filter(|_| !self.overlapped) {
+                known.used_after = Some(began);
             }
         }
         for session in sessions {
@@ -179,14 +192,15 @@ impl Law {
                 if !live.insert(&session.terminal) {
                     wrong.push(format!("two live sessions on {}", session.terminal));
                 }
-                if done.iter().any(|(op, _)| touches(op, session)) {
-                    self.uses.entry(session.id.clone()).or_default().at_most = now;
+                if let Some(known) = self.uses.get_mut(&session.id)
+                    && done.iter().any(|(op, _)| touches(op, session))
+                {
+                    known.used_by = now;
                 }
                 continue;
             }
             self.ended.insert(session.id.clone());
-            let used = self.uses.get(&session.id).copied().unwrap_or_default().surely;
-            wrong.extend(ended(session, used, done));
+            wrong.extend(ended(session, self.uses.get(&session.id), now, done));
         }
         wrong
     }
@@ -234,8 +248,15 @@ fn asked(op: &Op) -> Option<&ThreadId> {
     }
 }
 
-/// Nobody loses their instance to somebody else who didn't insist.
-fn under_others(lease: &Lease, event: &LeaseEvent, sessions: &[Session], done: &[Done]) -> Option<String> {
+/// Nobody loses their instance to somebody else who didn't insist. Of two servers one may use a session, whose time is over
+/// for the other, at the very moment at which that pauses.
+fn under_others(
+    lease: &Lease,
+    event: &LeaseEvent,
+    sessions: &[Session],
+    done: &[Done],
+    overlapped: bool,
+) -> Option<String> {
     let ends = matches!(event.kind.as_str(), "intent.pause" | "intent.destroy");
     let polite = matches!(event.source.as_str(), "user_pause" | "idle_reaper" | "api");
     if !ends || !polite || done.iter().any(|(op, _)| forced(op).is_some()) {
@@ -243,7 +264,8 @@ fn under_others(lease: &Lease, event: &LeaseEvent, sessions: &[Session], done: &
     }
     let theirs = |session: &&Session| {
         let there = session.started_at < event.at && session.ended.is_none_or(|(at, _)| at > event.at);
-        let known = session.last_active_at <= event.at && session.expiry(event.at).is_none();
+        let at_once = overlapped && session.last_active_at == event.at;
+        let known = session.last_active_at <= event.at && !at_once && session.expiry(event.at).is_none();
         let own = event.source != "idle_reaper" && done.iter().any(|(op, _)| asked(op) == Some(&session.thread));
         session.lease == lease.id && there && known && !own
     };
@@ -251,20 +273,25 @@ fn under_others(lease: &Lease, event: &LeaseEvent, sessions: &[Session], done: &
     Some(format!("`{}` by `{}` of {} at {} under {other:?}", event.kind, event.source, lease.id, event.at.0))
 }
 
-/// A session that has ended had a reason to.
-fn ended(session: &Session, used: Timestamp, done: &[Done]) -> Option<String> {
+/// A session that has ended had a reason to: by its own moments, and by the time that has passed since it was opened and
+/// used.
+fn ended(session: &Session, known: Option<&Use>, now: Timestamp, done: &[Done]) -> Option<String> {
     let (at, reason) = session.ended?;
-    let known = Session { last_active_at: session.last_active_at.max(used), ..session.clone() };
+    let within = |since: Option<Timestamp>, span: Duration| since.is_some_and(|since| now.since(since) <= span);
+    let is_young = at.since(session.started_at) <= session.policy.max_duration
+        || within(known.and_then(|known| known.opened_after), session.policy.max_duration);
+    let is_used = at.since(session.last_active_at) <= session.policy.idle_timeout
+        || within(known.and_then(|known| known.used_after), session.policy.idle_timeout);
     let early = match reason {
-        CloseReason::Expired => at.since(session.started_at) <= session.policy.max_duration,
-        CloseReason::IdleTimeout => at.since(known.last_active_at) <= session.policy.idle_timeout,
+        CloseReason::Expired => is_young,
+        CloseReason::IdleTimeout => is_used,
         CloseReason::Destroyed => {
             let own = done.iter().any(|(op, _)| asked(op) == Some(&session.thread) || forced(op).is_some());
-            !own && known.expiry(at).is_none()
+            !own && is_young && is_used
         }
         CloseReason::Superseded | CloseReason::ServerRestart | CloseReason::Closed | CloseReason::RuntimeLost => false,
     };
-    early.then(|| format!("closed early, used at {}: {session:?}", used.0))
+    early.then(|| format!("closed early at {}, {known:?}: {session:?}", now.0))
 }
 
 /// Every instance that there is belongs to a lease that says so, or was hidden from us by the provider itself.

@@ -8,7 +8,7 @@
 //!
 //! `STEAD_SEED=n` runs one schedule and prints what happened; `STEAD_STRESS=quick` runs an eighth of them, a number so
 //! many times as many. All of them are the same in each run; `STEAD_FRESH=n` tries so many that nobody has seen, in a test
-//! that is left out otherwise.
+//! that is left out otherwise, from `STEAD_FROM=n` on or from wherever the clock says; it says where.
 
 #![allow(
     clippy::unwrap_used,
@@ -87,10 +87,26 @@ sweeps!(schedules_0 = 0, schedules_1 = 1, schedules_2 = 2, schedules_3 = 3, sche
 fn schedules_that_nobody_has_seen() {
     let fresh = std::env::var("STEAD_FRESH").ok().and_then(|fresh| fresh.parse().ok());
     let fresh: u64 = fresh.expect("STEAD_FRESH says how many");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let base = u64::try_from(now.as_nanos()).unwrap() % 1_000_000_000_000;
-    println!("{fresh} seeds from {base} on");
-    sweep((0..fresh).map(|n| base + n));
+    let from = std::env::var("STEAD_FROM").ok().map(|from| from.parse().expect("STEAD_FROM is the first seed"));
+    let from: u64 = from.unwrap_or_else(|| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        u64::try_from(now.as_nanos()).unwrap() % 1_000_000_000_000
+    });
+    println!("{fresh} seeds from {from} on");
+    let mut failed = Vec::new();
+    for seed in from..from + fresh {
+        let outcome = schedule::run(seed, Trace::default());
+        if !outcome.wrong.is_empty() {
+            println!("seed {seed}: {}", outcome.wrong.join("\n"));
+            failed.push(seed);
+        }
+        let done = seed - from + 1;
+        if done % 10_000 == 0 {
+            println!("{done} seeds from {from} on, {} failed", failed.len());
+        }
+    }
+    println!("{fresh} seeds from {from} on, {} failed", failed.len());
+    assert!(failed.is_empty(), "run them again with STEAD_SEED: {failed:?}");
 }
 
 /// Else a seed that failed would be worth nothing.

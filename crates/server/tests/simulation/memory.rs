@@ -23,6 +23,8 @@ const CWD: Key = "cwd";
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     terminals: BTreeMap<TerminalId, Known>,
+    /// Commands that had been carried out before they were asked for again.
+    earlier: BTreeSet<(CommandId, TerminalId)>,
 }
 
 #[derive(Debug)]
@@ -83,6 +85,11 @@ fn sight(ran: &Ran, text: &Text) -> Sight {
 }
 
 impl Memory {
+    /// What is told of this one is told of an earlier time: variables may have been set since, which has no version.
+    pub(crate) fn ran_earlier(&mut self, command: &CommandId, terminal: &TerminalId) {
+        self.earlier.insert((command.clone(), terminal.clone()));
+    }
+
     /// Learns of terminals that are new, and of those that are gone. `deleted`: threads that somebody tried to delete.
     pub(crate) fn meet(&mut self, rows: &[Terminal], deleted: &BTreeSet<String>) -> Vec<String> {
         let mut wrong = Vec::new();
@@ -136,7 +143,8 @@ impl Memory {
                     let told = |other: &Sight| other.command.as_ref() == Some(&ran.id);
                     let known = self.terminals.get(&ran.terminal).is_some_and(|known| ran.version <= known.version);
                     let sights = sights.entry(ran.terminal.clone()).or_default();
-                    let old = known && matches!(op, Op::Repeat(..));
+                    let old = matches!(op, Op::Repeat(..))
+                        && (known || self.earlier.contains(&(ran.id.clone(), ran.terminal.clone())));
                     if !old && !sights.iter().any(told) {
                         sights.push(sight(ran, text));
                     }

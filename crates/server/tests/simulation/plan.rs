@@ -147,7 +147,7 @@ impl Plan {
             world.fake.next(Call::Run, slow.clone());
             world.fake.next(Call::Run, slow);
             world.fake.next(Call::Status, Mischief::Say(Seen::Gone));
-            world.clock.jump(4000);
+            world.clock.pass(4000);
             world.trace().tell(|| "       slow commands in an instance that will be said to be gone".to_owned());
         }
         while self.dice.in_(45) {
@@ -167,14 +167,22 @@ impl Plan {
     fn time(&mut self, world: &World) -> String {
         const SECOND: u64 = 1000;
         const HOUR: u64 = 3600 * SECOND;
-        let ahead = self.dice.pick(&[1, 400, 3 * SECOND, 4 * SECOND, 30 * SECOND, HOUR, HOUR + 1, 24 * HOUR]);
-        if self.dice.in_(15) {
-            let by = self.dice.pick(&[5 * SECOND, 2 * HOUR]).unwrap();
-            world.clock.set_back(by);
-            return format!("the clock is set back by {by} ms");
+        let by = self.dice.pick(&[5 * SECOND, 2 * HOUR, 25 * HOUR]).unwrap();
+        let time = self.dice.pick(&[1, 400, 3 * SECOND, 4 * SECOND, 30 * SECOND, HOUR, HOUR + 1, 24 * HOUR]).unwrap();
+        match self.dice.below(20) {
+            0 | 1 => {
+                world.clock.set_back(by);
+                format!("the clock is set back by {by} ms")
+            }
+            2 | 3 => {
+                world.clock.set_ahead(by);
+                format!("the clock is set ahead by {by} ms")
+            }
+            _ => {
+                world.clock.pass(time);
+                format!("{time} ms pass")
+            }
         }
-        world.clock.jump(ahead.unwrap());
-        format!("the clock jumps ahead by {} ms", ahead.unwrap())
     }
 
     fn mischief(&mut self, world: &World) -> String {

@@ -106,7 +106,7 @@ impl Schedule {
 
     async fn start(&mut self) -> Option<Stead> {
         self.tell(|| "a server starts".to_owned());
-        self.law.forget();
+        self.law.forget(&self.world);
         let started = tokio::time::timeout(DEADLINE, Stead::start(self.world.parts())).await;
         match started {
             Ok(Ok((stead, recovered))) => {
@@ -159,7 +159,7 @@ impl Schedule {
         self.tell(|| format!("{kind:?} {} at {}", self.left, self.world.now().0));
         let disturbed = self.plan.fate(&mut self.world);
         let pranks = self.world.fake.pranks();
-        let began = self.world.now();
+        let began = self.world.passed();
         self.law.begin(&self.world).await;
         let existed = self.threads().await;
         self.plan.gather(&self.world);
@@ -230,6 +230,12 @@ impl Schedule {
                 self.wrong.extend(self.memory.past(terminal, kept.version, &found));
                 content = Some(found);
             }
+        }
+        if let Op::Repeat(_, _, id) = &op
+            && self.world.fake.executions(id) > 0
+            && let Some(row) = self.world.store.command(id).await.unwrap()
+        {
+            self.memory.ran_earlier(id, &row.terminal);
         }
         if let Op::Delete(thread) = &op {
             self.deleted.insert(thread.to_string());
@@ -362,7 +368,7 @@ impl Schedule {
         if !self.wrong.is_empty() {
             return;
         }
-        let began = self.world.now();
+        let began = self.world.passed();
         self.law.begin(&self.world).await;
         let mut asked = Vec::new();
         for op in ops {
@@ -412,7 +418,7 @@ impl Schedule {
         }
         if self.law.ever_overlapped() {
             // A session that one server opened while the other deleted its thread ends with its time.
-            self.world.clock.jump(25 * 3_600_000);
+            self.world.clock.pass(25 * 3_600_000);
             self.granted(stead, vec![Op::Reap]).await;
         }
         let sessions = self.world.store.sessions(&Page::all()).await.unwrap();

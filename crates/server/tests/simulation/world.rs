@@ -2,7 +2,7 @@
 
 use crate::dice::{Dice, Shared};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stead_model::clock::Timestamp;
@@ -116,21 +116,34 @@ impl World {
         self.clock.now()
     }
 
+    pub(crate) fn passed(&self) -> Timestamp {
+        self.clock.passed()
+    }
+
     pub(crate) fn trace(&self) -> &Trace {
         &self.trace
     }
 }
 
-/// A clock that goes with the runtime's time, and is moved now and then.
+/// A clock that goes with the runtime's time, and is set now and then.
 #[derive(Debug)]
 pub(crate) struct Wall {
+    /// What it showed when the runtime began.
     base: AtomicU64,
+    /// The time that had passed by then, whatever it was set to.
+    passed: AtomicU64,
+    was_set_back: AtomicBool,
     since: Mutex<Option<tokio::time::Instant>>,
 }
 
 impl Default for Wall {
     fn default() -> Self {
-        Self { base: AtomicU64::new(EPOCH), since: Mutex::default() }
+        Self {
+            base: AtomicU64::new(EPOCH),
+            passed: AtomicU64::new(0),
+            was_set_back: AtomicBool::new(false),
+            since: Mutex::default(),
+        }
     }
 }
 
@@ -142,24 +155,50 @@ impl Wall {
 
     /// The runtime is about to be dropped.
     pub(crate) fn halt(&self) {
-        let now = self.now();
+        let (now, passed) = (self.now(), self.passed());
         *self.since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.base.store(now.0, Ordering::Relaxed);
+        self.passed.store(passed.0, Ordering::Relaxed);
     }
 
-    pub(crate) fn jump(&self, ahead: u64) {
-        self.base.fetch_add(ahead, Ordering::Relaxed);
+    /// Time passes.
+    pub(crate) fn pass(&self, time: u64) {
+        self.base.fetch_add(time, Ordering::Relaxed);
+        self.passed.fetch_add(time, Ordering::Relaxed);
+    }
+
+    /// No time passes, whatever it shows from now on.
+    pub(crate) fn set_ahead(&self, by: u64) {
+        self.base.fetch_add(by, Ordering::Relaxed);
     }
 
     pub(crate) fn set_back(&self, by: u64) {
         self.base.fetch_sub(by, Ordering::Relaxed);
+        self.was_set_back.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_set_back(&self) -> bool {
+        self.was_set_back.load(Ordering::Relaxed)
+    }
+
+    /// How much time has passed since the beginning of the world. It is no moment, but compared as one.
+    pub(crate) fn passed(&self) -> Timestamp {
+        Timestamp(self.passed.load(Ordering::Relaxed) + self.running())
+    }
+
+    fn running(&self) -> u64 {
+        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone = since.map_or(Duration::ZERO, |since| tokio::time::Instant::now().duration_since(since));
+        u64::try_from(gone.as_millis()).unwrap_or(0)
     }
 }
 
 impl Clock for Wall {
     fn now(&self) -> Timestamp {
-        let since = *self.since.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = since.map_or(Duration::ZERO, |since| tokio::time::Instant::now().duration_since(since));
-        Timestamp(self.base.load(Ordering::Relaxed) + u64::try_from(gone.as_millis()).unwrap_or(0))
+        Timestamp(self.base.load(Ordering::Relaxed) + self.running())
+    }
+
+    fn ticks(&self) -> Duration {
+        Duration::from_millis(self.passed().0)
     }
 }

@@ -1,37 +1,15 @@
-//! A wall clock that is set back under a running server.
+//! A wall clock that is set under a running server.
 
-use crate::rig::Rig;
+use crate::retention::clock::Clock;
+use crate::rig::{Rig, wait_for};
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-
-fn library() -> Option<PathBuf> {
-    let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib", "/usr/lib64"];
-    places.iter().map(|place| Path::new(place).join("faketime/libfaketime.so.1")).find(|file| file.is_file())
-}
 
 #[test]
 fn a_clock_that_is_set_back_closes_nothing_and_changes_no_order() {
-    let Some(library) = library() else {
-        println!("SKIPPED: `apt-get install faketime` gives what it needs");
-        return;
-    };
-    let place = tempfile::tempdir().unwrap();
-    let clock = place.path().join("clock");
-    let set = |offset: &str| {
-        std::fs::write(clock.with_extension("new"), offset).unwrap();
-        std::fs::rename(clock.with_extension("new"), &clock).unwrap();
-    };
-    set("+0");
-    let variables = [
-        ("LD_PRELOAD", library.to_str().unwrap()),
-        ("FAKETIME_TIMESTAMP_FILE", clock.to_str().unwrap()),
-        ("FAKETIME_NO_CACHE", "1"),
-        ("DONT_FAKE_MONOTONIC", "1"),
-        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
-    ];
-    let mut rig = Rig::with_all("", &[], &variables);
+    let Some(clock) = Clock::new() else { return };
+    let mut rig = clock.rig("");
     let first = rig.exec("t", "N=1");
-    set("-2h");
+    clock.set("-2h");
     let created = rig.post("/api/threads", &json!({ "id": "later" })).is(201)["created_at"].clone();
     assert!(created.as_str() > first["created_at"].as_str(), "{created}");
     let mut ids = vec![first["id"].clone()];
@@ -62,6 +40,55 @@ fn a_clock_that_is_set_back_closes_nothing_and_changes_no_order() {
     assert!(moments.len() == 2 && moments[1] < moments[0], "the clock was never set back: {moments:?}");
     let answer = rig.exec("t", "echo $N");
     assert_eq!((&answer["stdout"], &answer["session_id"]), (&json!("4\n"), &first["session_id"]));
-    set("+0");
+    clock.set("+0");
     assert_eq!(rig.exec("t", "echo $N")["stdout"], "4\n");
+}
+
+#[test]
+fn a_clock_that_is_set_forward_is_followed_and_closes_nothing() {
+    let Some(clock) = Clock::new() else { return };
+    let mut rig = clock.rig("");
+    let day = |shown: &Value| shown.as_str().unwrap()[..10].to_owned();
+    let first = rig.exec("t", "N=1");
+    clock.set("+3d");
+    let created = rig.post("/api/threads", &json!({ "id": "later" })).is(201)["created_at"].clone();
+    assert!(day(&created) > day(&first["created_at"]), "the clock is not followed: {created}");
+    // Neither its hour without a command nor its day is over.
+    let session = rig.get("/api/threads/t/session").is(200);
+    assert_eq!((&session["session_id"], &session["close_reason"]), (&first["session_id"], &Value::Null), "{session}");
+    assert!(session["expires_at"].as_str() > created.as_str(), "{session}");
+    let answer = rig.exec("t", "N=2");
+    assert_eq!(answer["session_id"], first["session_id"]);
+    // Put right again: it was used three days ahead by then, also for the next server.
+    clock.set("+0");
+    assert_eq!(rig.exec("t", "echo $N")["session_id"], first["session_id"]);
+    rig.kill();
+    rig.start();
+    let now = rig.post("/api/threads", &json!({ "id": "latest" })).is(201)["created_at"].clone();
+    assert_eq!(day(&now), day(&first["created_at"]), "the clock was not put right");
+    let session = rig.get("/api/threads/t/session").is(200);
+    assert_eq!((&session["session_id"], &session["close_reason"]), (&first["session_id"], &Value::Null), "{session}");
+    assert!(session["last_active_at"].as_str() <= now.as_str(), "{session}");
+}
+
+#[test]
+fn a_session_that_was_used_while_the_clock_was_wrong_ends_in_its_time() {
+    let Some(clock) = Clock::new() else { return };
+    let mut rig = clock.rig("");
+    let policy = json!({ "idle_timeout_s": 3, "max_duration_s": 86400 });
+    for thread in ["now", "next"] {
+        rig.post("/api/threads", &json!({ "id": thread, "policy": policy })).is(201);
+    }
+    let ends = |rig: &Rig, thread: &str| {
+        let path = format!("/api/threads/{thread}/session");
+        wait_for("end", || (rig.get(&path).is(200)["close_reason"] == "idle_timeout").then_some(()));
+    };
+    clock.set("+3d");
+    rig.exec("now", "true");
+    clock.set("+0");
+    ends(&rig, "now");
+    rig.exec("next", "true");
+    rig.kill();
+    rig.start();
+    ends(&rig, "next");
 }

@@ -167,6 +167,12 @@ fn a_clock_that_leaps_or_is_set_back_deletes_nothing_early() {
     clock.restart(&mut rig, "+2d");
     assert_eq!(rig.clean()["deleted"], json!([]));
     assert_eq!(rig.standing(&other), ("active".to_owned(), None));
+    // The same under the running server.
+    clock.set("+20000d");
+    assert!(ids(&rig.clean()["marked"]).contains(&other.as_str()));
+    clock.set("+2d");
+    assert_eq!(rig.clean()["deleted"], json!([]));
+    assert_eq!(rig.standing(&other), ("active".to_owned(), None));
 }
 
 #[test]

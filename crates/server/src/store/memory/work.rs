@@ -49,6 +49,7 @@ impl Tables {
         if let Some(stored) = self.sessions.get_mut(&before.id) {
             stored.status = after.status;
             stored.policy = after.policy;
+            stored.started_at = after.started_at;
             stored.last_active_at = after.last_active_at;
             stored.ended = after.ended;
             stored.version = after.version;

@@ -33,7 +33,7 @@ statements! {
                               AND (started_at, id) < ($1, $2)
                             ORDER BY started_at DESC, id DESC LIMIT $3";
     REPLACE = "UPDATE sessions SET status = $2, idle_timeout = $3, max_duration = $4, last_active_at = $5,
-                 ended_at = $6, close_reason = $7, version = $8
+                 ended_at = $6, close_reason = $7, version = $8, started_at = $10
                WHERE id = $1 AND version = $9";
     EXISTS = "SELECT 1 FROM sessions WHERE id = $1";
 }
@@ -135,7 +135,7 @@ pub(super) async fn live_of_project(pool: &SqlitePool, project: &ProjectId) -> R
 }
 
 pub(super) async fn replace(conn: &mut SqliteConnection, before: &Session, after: &Session) -> Result<()> {
-    let query = bound(REPLACE, after).bind(signed(before.version));
+    let query = bound(REPLACE, after).bind(signed(before.version)).bind(signed(after.started_at.0));
     match query.execute(&mut *conn).await {
         Ok(done) => changed(conn, done.rows_affected(), EXISTS, KIND, before.id.as_str()).await,
         // Another one has become the live one of its terminal.
