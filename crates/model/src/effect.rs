@@ -104,12 +104,12 @@ pub fn effect_of(text: &[u8], context: &Context) -> Effect {
 }
 
 fn is_harmless(text: &[u8], context: &Context) -> bool {
-    let mut commands = Commands { text, at: 0 };
+    let mut commands = Commands::new(text);
     let mut words = Vec::new();
     loop {
         match commands.next_word() {
             Token::Word(word) => words.push(word),
-            Token::Separator => {
+            Token::Separator(_) => {
                 if !simple_command_is_harmless(&words, context) {
                     return false;
                 }
@@ -135,29 +135,44 @@ fn simple_command_is_harmless(words: &[Word], context: &Context) -> bool {
     !tricky || !words.iter().any(|word| word.expands || word.bytes.starts_with(b"-v"))
 }
 
-struct Word {
-    bytes: Vec<u8>,
-    expands: bool,
+pub(crate) struct Word {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) expands: bool,
 }
 
-enum Token {
+pub(crate) enum Token {
     Word(Word),
-    Separator,
+    Separator(Joint),
     End,
     NotUnderstood,
 }
 
-struct Commands<'a> {
-    text: &'a [u8],
-    at: usize,
+/// What stands between two simple commands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joint {
+    /// `;` or a new line: the second runs whatever the first did.
+    Sequence,
+    /// `&&` or `||`.
+    Condition,
+    Pipe,
 }
 
-impl Commands<'_> {
+/// Cuts a text that is made of simple commands into words.
+pub(crate) struct Commands<'a> {
+    text: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Commands<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
     fn peek(&self, ahead: usize) -> Option<u8> {
         self.text.get(self.at + ahead).copied()
     }
 
-    fn next_word(&mut self) -> Token {
+    pub(crate) fn next_word(&mut self) -> Token {
         while matches!(self.peek(0), Some(b' ' | b'\t')) {
             self.at += 1;
         }
@@ -165,7 +180,8 @@ impl Commands<'_> {
         match byte {
             b'\n' | b';' => {
                 self.at += 1;
-                if byte == b';' && self.peek(0) == Some(b';') { Token::NotUnderstood } else { Token::Separator }
+                let cases = byte == b';' && self.peek(0) == Some(b';');
+                if cases { Token::NotUnderstood } else { Token::Separator(Joint::Sequence) }
             }
             b'|' | b'&' => self.operator(byte),
             b'#' => {
@@ -185,11 +201,11 @@ impl Commands<'_> {
         match (byte, self.peek(1)) {
             (b'|', Some(b'|')) | (b'&', Some(b'&')) => {
                 self.at += 2;
-                Token::Separator
+                Token::Separator(Joint::Condition)
             }
             (b'|', next) if next != Some(b'&') => {
                 self.at += 1;
-                Token::Separator
+                Token::Separator(Joint::Pipe)
             }
             _ => Token::NotUnderstood,
         }
@@ -210,7 +226,7 @@ impl Commands<'_> {
         }
         match self.word() {
             Token::Word(_) => self.next_word(),
-            Token::Separator | Token::End | Token::NotUnderstood => Token::NotUnderstood,
+            Token::Separator(_) | Token::End | Token::NotUnderstood => Token::NotUnderstood,
         }
     }
 
