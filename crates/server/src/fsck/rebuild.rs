@@ -11,7 +11,6 @@ use stead_model::ids::{LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
 use stead_model::proto::CommandInfo;
 use stead_model::session::Policy;
-use stead_model::state::Bytes;
 use stead_model::terminal::{DEFAULT_NAME, Terminal};
 use stead_model::thread::Thread;
 use stead_steward::past::{self, PastShell};
