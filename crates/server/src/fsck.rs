@@ -1,5 +1,7 @@
 //! Whether a data directory is whole, while no server has it.
 
+mod rebuild;
+
 use crate::store::{StoreError, mend};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -142,6 +144,9 @@ async fn look_at_database(data: &Path, mode: Mode, report: &mut Report) -> Resul
         report.mended.extend(mended.mended.into_iter().map(|what| format!("database: {what}")));
         report.lost.extend(mended.lost.into_iter().map(|what| format!("database: {what}")));
         report.kept.extend(mended.kept.map(|path| path.display().to_string()));
+        if mended.is_empty {
+            rebuild::rebuild(data, report).await?;
+        }
     }
     Ok(())
 }

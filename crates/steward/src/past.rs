@@ -37,6 +37,8 @@ pub struct PastShell {
     pub state: ShellState,
     /// Those without an end were running or waiting, and are lost or never ran.
     pub commands: Vec<CommandInfo>,
+    /// What was asked for, by number; only where somebody [peeks](peek).
+    pub texts: BTreeMap<u64, Bytes>,
 }
 
 /// Whether somebody lives over the directory: a keeper or a steward holds its lock. Those who look share it, so that they
@@ -60,13 +62,30 @@ pub fn read(dir: &Path) -> Result<Vec<PastShell>, PastError> {
         Lock::Ours(lock) => lock,
     };
     let place = Place::open(dir)?;
-    let mut keys: Vec<u32> = place.names("journal")?.iter().filter_map(|name| name.parse().ok()).collect();
-    keys.sort_unstable();
     let mut shells = Vec::new();
-    for key in keys {
-        shells.extend(shell(&place, key)?);
+    for key in keys(&place)? {
+        shells.extend(shell(&place, Past { key, ..Past::default() })?);
     }
     Ok(shells)
+}
+
+/// The same with what was asked for, whether somebody lives there or not: what happens meanwhile is missed.
+pub fn peek(dir: &Path) -> io::Result<Vec<PastShell>> {
+    let place = match Place::open(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        place => place?,
+    };
+    let mut shells = Vec::new();
+    for key in keys(&place)? {
+        shells.extend(shell(&place, Past { key, texts: Some(BTreeMap::new()), ..Past::default() })?);
+    }
+    Ok(shells)
+}
+
+fn keys(place: &Place) -> io::Result<Vec<u32>> {
+    let mut keys: Vec<u32> = place.names("journal")?.iter().filter_map(|name| name.parse().ok()).collect();
+    keys.sort_unstable();
+    Ok(keys)
 }
 
 enum Lock {
@@ -149,12 +168,11 @@ fn is_log(name: &str) -> bool {
     name.strip_suffix(".log").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-fn shell(place: &Place, key: u32) -> Result<Option<PastShell>, PastError> {
-    let dir = format!("journal/{key}");
+fn shell(place: &Place, mut past: Past) -> io::Result<Option<PastShell>> {
+    let dir = format!("journal/{}", past.key);
     let names = place.names(&dir)?;
     let mut segments: Vec<&String> = names.iter().filter(|name| is_log(name)).collect();
     segments.sort();
-    let mut past = Past { key, ..Past::default() };
     for name in segments {
         let bytes = place.read(&format!("{dir}/{name}"))?;
         for (found, _) in log::salvage(&bytes) {
@@ -176,7 +194,8 @@ fn shell(place: &Place, key: u32) -> Result<Option<PastShell>, PastError> {
     let mut state: ShellState = stored.and_then(|stored| minicbor::decode(&stored).ok()).unwrap_or_default();
     state.cwd = past.mark.cwd.clone();
     state.oldpwd.clone_from(&past.mark.oldpwd);
-    Ok(Some(PastShell { shell, version: past.mark.version, state, commands: past.commands.into_values().collect() }))
+    let (commands, texts) = (past.commands.into_values().collect(), past.texts.unwrap_or_default());
+    Ok(Some(PastShell { shell, version: past.mark.version, state, commands, texts }))
 }
 
 #[derive(Default)]
@@ -186,6 +205,7 @@ struct Past {
     shell: Option<ShellId>,
     mark: StateMark,
     commands: BTreeMap<u64, CommandInfo>,
+    texts: Option<BTreeMap<u64, Bytes>>,
 }
 
 impl Past {
@@ -198,6 +218,9 @@ impl Past {
             Record::Accepted(accepted) => {
                 // What its head says, should that be damaged.
                 self.shell.get_or_insert_with(|| accepted.exec.shell.clone());
+                if let Some(texts) = &mut self.texts {
+                    texts.insert(accepted.number, accepted.exec.text.clone());
+                }
                 let last_seq = accepted.seq();
                 let info = CommandInfo {
                     command: accepted.exec.command,

@@ -2,7 +2,7 @@
 //! can't be read are taken out, and a command of which something is lost is said to have no output any more.
 
 use super::log::salvage;
-use super::{PastError, Place, is_log};
+use super::{PastError, Place, is_log, keys};
 use crate::dir::write_atomically;
 use crate::journal::{Journal, Need};
 use crate::sum;
@@ -129,12 +129,6 @@ impl Line {
             None => format!("command {number} of shell {key}, whose id is lost"),
         }
     }
-}
-
-fn keys(place: &Place) -> io::Result<Vec<u32>> {
-    let mut keys: Vec<u32> = place.names("journal")?.iter().filter_map(|name| name.parse().ok()).collect();
-    keys.sort_unstable();
-    Ok(keys)
 }
 
 fn segments(place: &Place, key: u32) -> io::Result<Vec<String>> {

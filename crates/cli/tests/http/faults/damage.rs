@@ -228,10 +228,12 @@ fn fsck_saves_the_rows_that_are_whole_and_names_what_is_lost() {
 }
 
 #[test]
-fn fsck_makes_an_empty_database_where_it_is_gone_and_says_so() {
+fn fsck_brings_back_what_sandboxes_left_where_the_database_is_gone() {
     let mut rig = Rig::with_config("[provider.box]\nkind = 'local'\non_exit = 'destroy'\n", &[]);
     rig.post("/api/threads", &json!({ "id": "t", "provider": "box" })).is(201);
-    rig.exec("t", "echo kept > f");
+    let id = json!({ "command": "A=1; echo kept > f; echo told", "id": "before" });
+    rig.post("/api/threads/t/exec", &id).is(200);
+    let lease = rig.get("/api/threads/t/lease").is(200)["lease_id"].as_str().unwrap().to_owned();
     assert!(rig.terminate().success());
     for name in ["stead.db", "stead.db-sums"] {
         std::fs::remove_file(rig.data().join(name)).unwrap();
@@ -239,9 +241,12 @@ fn fsck_makes_an_empty_database_where_it_is_gone_and_says_so() {
     assert_names_the_way_out(&refusal(&rig));
     assert_eq!(fsck(&rig, &[]).0, 1);
     let (code, said) = fsck(&rig, &["--repair"]);
-    assert!(code == 1 && said.contains("lost "), "{code} {said}");
+    assert!(code == 1 && said.contains("lost ") && said.contains("its name is lost"), "{code} {said}");
     assert_eq!(fsck(&rig, &[]).0, 0);
     rig.start();
+    let thread = lease.replace("lease-", "recovered-");
+    assert_eq!(rig.exec(&thread, "cat f; echo $A")["stdout"], "kept\n1\n");
+    assert_eq!(rig.get("/api/commands/before/output/stdout").body, b"told\n");
 }
 
 fn files(dir: &Path, found: &mut Vec<std::path::PathBuf>) {

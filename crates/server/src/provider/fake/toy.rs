@@ -42,7 +42,13 @@ pub(super) struct Shell {
 impl Shell {
     pub(super) fn last_words(&self, id: &ShellId) -> PastShell {
         let commands = self.ran.values().map(|(info, _)| info.clone()).collect();
-        PastShell { shell: id.clone(), version: self.version, state: self.state.clone(), commands }
+        PastShell {
+            shell: id.clone(),
+            version: self.version,
+            state: self.state.clone(),
+            commands,
+            texts: std::collections::BTreeMap::new(),
+        }
     }
 
     fn set_env(&mut self, set: SetEnv) {

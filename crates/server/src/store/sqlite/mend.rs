@@ -31,6 +31,8 @@ pub struct Checked {
 pub struct Mended {
     pub mended: Vec<String>,
     pub lost: Vec<String>,
+    /// Not one row could be read.
+    pub is_empty: bool,
     /// Where the files are as they were found.
     pub kept: Option<PathBuf>,
 }
@@ -85,8 +87,7 @@ pub async fn repair(database: &Path) -> Result<Mended> {
     let sound = !emptied && matches!(look_through(&copy.database()).await, Ok((wrong, _)) if wrong.is_empty());
     let whole = if sound { copy.database() } else { salvage::rows(&copy.database(), &mut mended).await? };
     into_one_file(&whole).await?;
-    let kept = put_in_place(database, &whole).map_err(failed(database))?;
-    mended.kept = Some(kept);
+    mended.kept = put_in_place(database, &whole).map_err(failed(database))?;
     copy.remove().map_err(failed(database))?;
     // With its sums.
     SqliteStore::open(database).await?.close().await?;
@@ -172,22 +173,28 @@ async fn into_one_file(database: &Path) -> sqlx::Result<()> {
 }
 
 /// The files as they were found go into a directory of their own, the whole one where they were.
-fn put_in_place(database: &Path, whole: &Path) -> io::Result<PathBuf> {
+fn put_in_place(database: &Path, whole: &Path) -> io::Result<Option<PathBuf>> {
     let parent = database.parent().unwrap_or(Path::new("."));
     let kept = (1..).map(|number| parent.join(format!("damaged-{number}"))).find(|dir| !dir.exists());
     let kept = kept.ok_or_else(|| io::Error::other("no name is free for what was found"))?;
     std::fs::DirBuilder::new().mode(0o700).create(&kept)?;
+    let mut some = false;
     for suffix in ["", "-wal", "-shm", "-sums"] {
         let from = sums::beside(database, suffix);
         let name = from.file_name().map(PathBuf::from).unwrap_or_default();
         match std::fs::rename(&from, kept.join(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            Ok(()) | Err(_) => {}
+            Ok(()) => some = true,
+            Err(_) => {}
         }
     }
     std::fs::rename(whole, database)?;
     std::fs::File::open(parent)?.sync_all()?;
-    Ok(kept)
+    if some {
+        return Ok(Some(kept));
+    }
+    std::fs::remove_dir(&kept)?;
+    Ok(None)
 }
 
 /// A directory beside the database with a copy of it.

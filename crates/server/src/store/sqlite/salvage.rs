@@ -10,11 +10,17 @@ use std::path::{Path, PathBuf};
 /// What takes the place of a page that is lost: a leaf without rows where it was one of a tree, nothing elsewhere. The first
 /// page begins with the header of the file, without which nothing else can be read.
 pub(super) fn emptied(page: &[u8], number: u32) -> Vec<u8> {
-    const LEAF_OF_TABLE: u8 = 13;
     let mut empty = vec![0; page.len()];
-    let is_tree = number > 1 && page.first().is_some_and(|kind| *kind != 0);
-    if let (true, Some([kind, _, _, _, _, high, low, ..])) = (is_tree, empty.first_chunk_mut::<8>()) {
-        *kind = LEAF_OF_TABLE;
+    let leaf = match page.first() {
+        Some(0) | None => None,
+        // Of an index, or of a table that is one.
+        Some(2 | 10) => Some(10),
+        Some(_) => Some(13),
+    };
+    if let (Some(leaf), Some([kind, _, _, _, _, high, low, ..])) =
+        (leaf.filter(|_| number > 1), empty.first_chunk_mut::<8>())
+    {
+        *kind = leaf;
         // Where its content begins: at its end. 65536 is written as 0.
         let end = u16::try_from(page.len()).unwrap_or(0);
         [*high, *low] = end.to_be_bytes();
@@ -40,6 +46,7 @@ pub(super) async fn rows(damaged: &Path, mended: &mut Mended) -> Result<PathBuf>
     };
     if let Err(error) = opened {
         mended.lost.push(format!("all rows: nothing of the database can be read ({error})"));
+        mended.is_empty = true;
         conn.close().await?;
         return Ok(fresh);
     }
@@ -69,25 +76,39 @@ async fn copy(conn: &mut SqliteConnection, table: &str, mended: &mut Mended) -> 
     let columns: Vec<String> =
         sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(&mut *conn).await?;
     let columns = columns.join(", ");
-    let next = format!("SELECT rowid FROM old.{table} NOT INDEXED WHERE rowid > $1 ORDER BY rowid LIMIT 1");
-    let take = format!(
-        "INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM old.{table} NOT INDEXED WHERE rowid = $1"
-    );
-    let (mut at, mut whole, mut lost) = (i64::MIN, 0_u64, 0_u64);
-    while let Some(row) =
-        sqlx::query_scalar::<_, i64>(AssertSqlSafe(next.clone())).bind(at).fetch_optional(&mut *conn).await?
-    {
-        at = row;
-        match sqlx::query(AssertSqlSafe(take.clone())).bind(row).execute(&mut *conn).await {
-            Ok(_) => whole += 1,
-            Err(_) => lost += 1,
+    let take = format!("INSERT OR REPLACE INTO main.{table} ({columns}) SELECT {columns} FROM old.{table} NOT INDEXED");
+    let (mut whole, mut lost) = (0, 0_u64);
+    if has_no_rowid(conn, table).await? {
+        whole = sqlx::query(AssertSqlSafe(take)).execute(&mut *conn).await?.rows_affected();
+    } else {
+        let take = format!("{take} WHERE rowid = $1");
+        let mut at = i64::MIN;
+        while let Some(row) = next_row(conn, table, at).await? {
+            at = row;
+            match sqlx::query(AssertSqlSafe(take.clone())).bind(row).execute(&mut *conn).await {
+                Ok(_) => whole += 1,
+                Err(_) => lost += 1,
+            }
         }
     }
-    mended.mended.push(format!("{whole} rows of `{table}` saved"));
+    if whole > 0 {
+        mended.mended.push(format!("{whole} rows of `{table}` saved"));
+    }
     if lost > 0 {
         mended.lost.push(format!("{lost} rows of `{table}` that can't be read"));
     }
     Ok(())
+}
+
+async fn has_no_rowid(conn: &mut SqliteConnection, table: &str) -> sqlx::Result<bool> {
+    let sql = "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = $1";
+    let without: Option<i64> = sqlx::query_scalar(sql).bind(table).fetch_optional(conn).await?;
+    Ok(without == Some(1))
+}
+
+async fn next_row(conn: &mut SqliteConnection, table: &str, after: i64) -> sqlx::Result<Option<i64>> {
+    let sql = format!("SELECT rowid FROM old.{table} NOT INDEXED WHERE rowid > $1 ORDER BY rowid LIMIT 1");
+    sqlx::query_scalar(AssertSqlSafe(sql)).bind(after).fetch_optional(conn).await
 }
 
 /// What a thread is can be told from its terminal and that one's lease.

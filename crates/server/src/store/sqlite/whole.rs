@@ -124,7 +124,8 @@ fn look_at_log(database: &Path, found: &mut Look) -> io::Result<()> {
     };
     let whole = log.committed;
     match index {
-        Some(index) if index.frames <= index.copied => {}
+        Some(index) if index.frames == 0 => {}
+        // Also where all was copied: SQLite would take the frames before the damage for newer than what is in the file.
         Some(index) if index.salts != log.salts || index.frames > whole => {
             found.damage.push(Damage::LogFrames { whole, written: Some(index.frames) });
         }

@@ -2,13 +2,15 @@
 
 use super::{info, printing, ran};
 use crate::killing;
-use crate::rig::{Rig, Rng, TestShell, kill, rounds, seeds, seen, wait_for};
+use crate::rig::{Rig, Rng, TestShell, kill, kill_steward, rounds, seeds, seen, wait_for};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use stead_model::ids::CommandId;
-use stead_model::proto::{FaultCode, Request};
+use stead_model::proto::{FaultCode, Request, Status};
 use stead_model::record::{MAGIC, Record, Records};
+use stead_steward::client::Told;
 
 fn newest_log(rig: &Rig) -> PathBuf {
     let entries = std::fs::read_dir(rig.path().join("journal/1")).unwrap().map(|entry| entry.unwrap().path());
@@ -101,6 +103,60 @@ fn a_log_that_was_cut_anywhere_has_its_whole_records_and_the_shell_works() {
             says_what_the_log_says(&mut shell, &log, &commands, &case);
             let after = shell.run("echo works; (exit 3)");
             assert_eq!(seen(&after), (Some(3), "works\n".to_owned(), String::new()), "{case}");
+        }
+    }
+}
+
+/// A place in the log behind its head, and in no length: one that is wrong may lead past more than its own record.
+fn place_in_record(log: &[u8], rng: &mut Rng) -> usize {
+    let mut start = MAGIC.len();
+    let starts = Records::new(&log[start..]).map(|(_, size)| (std::mem::replace(&mut start, start + size), size));
+    let records: Vec<_> = starts.skip(1).collect();
+    let (start, size) = records[usize::try_from(rng.below(records.len() as u64)).unwrap()];
+    start + 4 + usize::try_from(rng.below(size as u64 - 4)).unwrap()
+}
+
+#[test]
+fn a_flipped_bit_in_the_log_runs_nothing_again_and_hides_no_other_command() {
+    for seed in seeds() {
+        let mut rng = Rng::new(seed);
+        for round in 0..rounds(8) {
+            let rig = Rig::new();
+            let (mut shell, file) = (rig.shell(), rig.scratch().join("ran"));
+            let text = |number: usize| format!("echo {number} >> {}; echo number {number}", file.display());
+            let commands: Vec<_> = (0..4).map(|number| ran(&mut shell, &text(number))).collect();
+            let path = newest_log(&rig);
+            let bytes = std::fs::read(&path).unwrap();
+            let at = place_in_record(&bytes, &mut rng);
+            let flipped = bytes[at] ^ (1 << rng.below(8));
+            File::options().write(true).open(&path).unwrap().write_all_at(&[flipped], at as u64).unwrap();
+            kill_steward(&rig);
+            shell.client = rig.client();
+            let case = format!("seed {seed}, round {round}: byte {at} of {}", bytes.len());
+            let after = shell.run("echo works; (exit 3)");
+            assert_eq!(seen(&after), (Some(3), "works\n".to_owned(), String::new()), "{case}");
+            let mut whole = 0;
+            for (number, command) in commands.iter().enumerate() {
+                let mut stdout = Vec::new();
+                let told = shell.client.follow_from(command, 0, false, &mut |told| {
+                    if let Told::Output(chunk) = told {
+                        stdout.extend_from_slice(&chunk.bytes);
+                    }
+                });
+                match told {
+                    Ok(info) if info.status == Status::Exited => {
+                        assert_eq!(stdout, format!("number {number}\n").into_bytes(), "{case}");
+                        whole += 1;
+                    }
+                    Ok(info) => assert_eq!(info.status, Status::Lost, "{case}"),
+                    Err(error) => {
+                        let told = matches!(error.fault(), Some(FaultCode::Damaged | FaultCode::NotFound));
+                        assert!(told, "{case}: {error}");
+                    }
+                }
+            }
+            assert!(whole >= 3, "{case}: {whole} of 4 are whole");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "0\n1\n2\n3\n", "{case}: each ran once");
         }
     }
 }
