@@ -62,7 +62,7 @@ fn it_answers_through_its_screen_and_keeps_its_conversation() {
     let first = scene.say("hello there");
     last(&first, "done");
     assert_eq!(said(&first), "turn=1 you said: hello there\nand that is all", "{first:#?}");
-    assert_eq!(names(&first), ["status", "start", "delta", "message", "done"]);
+    assert_eq!(names(&first), ["start", "status", "delta", "message", "done"]);
     let second = scene.say("and again");
     last(&second, "done");
     assert_eq!(said(&second), "turn=2 you said: and again\nand that is all", "{second:#?}");

@@ -94,15 +94,13 @@ impl Listener for Heard {
 }
 
 impl Sandbox {
-    /// Runs a command and waits for its end and its output. What ran some time ago, and whose output is no longer kept, is
-    /// `gone`.
+    /// Runs a command and waits for its end and its output. Of what ran some time ago the output may be left out because it
+    /// is no longer kept; then the record has a warning `output_evicted`.
     pub async fn run(&self, execute: Execute) -> Result<Executed, Error> {
         let mut heard = Heard::default();
         let command = self.execute(execute, &mut heard).await?;
         let Heard { stdout, stderr, is_evicted } = heard;
-        if is_evicted && command.stdout_bytes + command.stderr_bytes > 0 {
-            return Err(super::commands::gone());
-        }
+        let command = if is_evicted { super::commands::without_output(command) } else { command };
         Ok(Executed { command, stdout, stderr })
     }
 
@@ -404,14 +402,16 @@ impl<'a> Travel<'a> {
     /// Why a command that was given up never ran; none if it may have. A refusal is one only as long as its shell hasn't
     /// got it: later it means that it can't be followed.
     async fn why_never_ran(&self, error: &Error) -> Option<Fault> {
-        match error {
-            _ if self.never_ran => Some(Fault::new(FaultCode::Unavailable, error.to_string())),
-            Error::Refused(fault) if self.seen == 0 => {
-                let known = self.seat.runtime.look_up(&self.run.command).await;
-                matches!(known, Ok(None)).then(|| fault.clone())
-            }
-            _ => None,
+        if self.never_ran {
+            return Some(Fault::new(FaultCode::Unavailable, error.to_string()));
         }
+        if let Error::Refused(fault) = error
+            && self.seen == 0
+        {
+            let known = self.seat.runtime.look_up(&self.run.command).await;
+            return matches!(known, Ok(None)).then(|| fault.clone());
+        }
+        None
     }
 
     async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {
