@@ -84,7 +84,7 @@ mod tests {
             group.join("cgroup.procs")
         };
         let (pids, v1, v2) = (group("pids"), group("v1"), group("v2"));
-        assert!(counter_of(&[pids.clone()]).is_none());
+        assert!(counter_of(std::slice::from_ref(&pids)).is_none());
         // The older one knows no number.
         fs::write(v1.with_file_name("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\n").unwrap();
         assert!(counter_of(&[pids.clone(), v1.clone()]).is_none());

@@ -1,6 +1,7 @@
 //! What the kernel tells about processes. Everything here may be gone by the time it is read; that is `None`, not an
 //! error.
 
+use crate::scarce;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::fs;
@@ -26,7 +27,19 @@ pub struct Stat {
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
-    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    look(pid).ok().flatten()
+}
+
+/// The same for whoever must not take a process for gone because there was no descriptor to look at it: that is an error.
+pub fn look(pid: i32) -> io::Result<Option<Stat>> {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(text) => Ok(parse(pid, &text)),
+        Err(error) if scarce::is_passing(&error) => Err(error),
+        Err(_) => Ok(None),
+    }
+}
+
+fn parse(pid: i32, text: &[u8]) -> Option<Stat> {
     // The name is in parentheses and may hold anything, parentheses too: fields count from the last one.
     let after = text.iter().rposition(|&byte| byte == b')')?;
     let fields = String::from_utf8_lossy(text.get(after + 2..)?).into_owned();
@@ -102,10 +115,14 @@ pub fn same_program(one: i32, other: i32) -> bool {
 /// Names this boot of the machine; process ids and start times mean nothing across two. Empty where the kernel doesn't say.
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
-    BOOT.get_or_init(|| {
-        let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        text.trim().to_owned()
-    })
+    if let Some(boot) = BOOT.get() {
+        return boot;
+    }
+    match fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(text) => BOOT.get_or_init(|| text.trim().to_owned()),
+        // It may be told the next time.
+        Err(_) => "",
+    }
 }
 
 /// A descriptor that becomes readable when the process has ended; `None` if it has already.

@@ -3,6 +3,7 @@
 use super::Agents;
 use serde_json::Value;
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +36,8 @@ impl Agents {
         if let Some(version) = known() {
             return version;
         }
-        let version = ask(spec, program, &self.shared.settings.path).await;
+        // One that could not be asked now may say it the next time.
+        let version = ask(spec, program, &self.shared.settings.path).await.ok()?;
         let mut known = self.shared.versions.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.insert(program.to_owned(), Known { changed, version: version.clone() });
         version
@@ -51,15 +53,15 @@ fn of_package(program: &Path) -> Option<String> {
 }
 
 /// What it prints when it is asked. It knows nothing of us but where programs are.
-async fn ask(spec: &Spec, program: &Path, path: &str) -> Option<String> {
+async fn ask(spec: &Spec, program: &Path, path: &str) -> io::Result<Option<String>> {
     if spec.version_args.is_empty() {
-        return None;
+        return Ok(None);
     }
     let mut command = tokio::process::Command::new(program);
     command.args(&spec.version_args).env_clear().env("PATH", path).env("HOME", "/nonexistent").current_dir("/");
     command.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    let output = tokio::time::timeout(WITHIN, command.output()).await.ok()?.ok()?;
-    number(&String::from_utf8_lossy(&output.stdout))
+    let output = tokio::time::timeout(WITHIN, command.output()).await??;
+    Ok(number(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// The first word that looks like one.

@@ -45,7 +45,7 @@ pub(super) trait Walls: Send + Sync + std::fmt::Debug {
     /// its first process joins before it starts another, so that nothing is ever outside of them.
     fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String>;
     /// The first of its processes, as this machine numbers them.
-    fn root(&self, place: &Path) -> Option<Id>;
+    fn root(&self, place: &Path) -> io::Result<Option<Id>>;
     /// Whether anybody lives over a directory, by what nobody inside can change.
     fn is_alive(&self, place: &Path) -> io::Result<bool>;
     /// Makes sure that nobody is left of it.
@@ -74,6 +74,8 @@ impl Machine {
         program: Program,
         walls: Box<dyn Walls>,
     ) -> Arc<Self> {
+        // Asked for now, when there are descriptors to ask with: without it what runs would be taken for another boot's.
+        proc::boot_id();
         Arc::new(Self { name, places, limits, cgroups: Cgroups::detect(), program, walls, readings: Mutex::default() })
     }
 
@@ -122,7 +124,8 @@ impl Machine {
         self.places.make(&blueprint.lease, &blueprint.workspace).map_err(&before)?;
         let _turn = self.places.turn(&blueprint.lease).map_err(&before)?;
         let there = self.walls.is_alive(&place).map_err(&before)?;
-        let ours = self.places.occupant(&blueprint.lease).is_some_and(|there| there.instance == blueprint.instance);
+        let occupant = self.places.occupant(&blueprint.lease).map_err(&before)?;
+        let ours = occupant.is_some_and(|there| there.instance == blueprint.instance);
         if !(there && ours) {
             // One that was taken for dead, for two over one directory can't be; or what one that is dead has left, its
             // group asleep perhaps.
@@ -148,7 +151,7 @@ impl Machine {
             })?;
         }
         let after = self.io(WHAT, Effect::Unknown);
-        let root = self.walls.root(&place).ok_or_else(|| {
+        let root = self.walls.root(&place).map_err(&after)?.ok_or_else(|| {
             self.error(WHAT, Trouble::Unavailable, Effect::Unknown, "it ended as soon as it had started")
         })?;
         let occupant = Occupant { keeper: root.pid, start_time: root.start_time, ..intent };
@@ -183,7 +186,8 @@ impl Machine {
 
     pub(super) fn status(&self, handle: &Handle) -> Result<Seen, ProviderError> {
         let failed = self.io("look at an instance", Effect::None);
-        let ours = self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance);
+        let occupant = self.places.occupant(&handle.lease).map_err(&failed)?;
+        let ours = occupant.is_some_and(|there| there.instance == handle.instance);
         if !ours || !self.walls.is_alive(&self.places.steward(&handle.lease)).map_err(&failed)? {
             return Ok(Seen::Gone);
         }
@@ -195,17 +199,17 @@ impl Machine {
             return group.is_frozen();
         }
         let stopped = self.stopped(lease);
-        Ok(!stopped.is_empty() && self.tree(lease).is_some_and(|mut tree| tree.is_stopped()))
+        Ok(!stopped.is_empty() && self.tree(lease)?.is_some_and(|mut tree| tree.is_stopped()))
     }
 
     fn freezer(&self, lease: &LeaseId) -> Option<Group> {
         self.cgroups.can(Need::Freeze).then(|| self.cgroups.find(lease.as_str())).flatten()
     }
 
-    fn tree(&self, lease: &LeaseId) -> Option<Tree> {
-        let occupant = self.places.occupant(lease)?;
-        let alive = proc::stat(occupant.keeper).is_some_and(|stat| stat.start_time == occupant.start_time);
-        alive.then(|| Tree::of(occupant.keeper, occupant.start_time))
+    fn tree(&self, lease: &LeaseId) -> io::Result<Option<Tree>> {
+        let Some(occupant) = self.places.occupant(lease)? else { return Ok(None) };
+        let alive = proc::look(occupant.keeper)?.is_some_and(|stat| stat.start_time == occupant.start_time);
+        Ok(alive.then(|| Tree::of(occupant.keeper, occupant.start_time)))
     }
 
     pub(super) fn pause(&self, handle: &Handle) -> Result<(), ProviderError> {
@@ -214,7 +218,7 @@ impl Machine {
         if let Some(group) = self.freezer(&handle.lease) {
             return group.freeze(WITHIN).map_err(failed);
         }
-        let Some(mut tree) = self.tree(&handle.lease) else { return Ok(()) };
+        let Some(mut tree) = self.tree(&handle.lease).map_err(&failed)? else { return Ok(()) };
         tree.stop(WITHIN).map_err(&failed)?;
         let lines: String =
             tree.stopped().iter().fold(String::new(), |lines, id| lines + &format!("\n{} {}", id.pid, id.start_time));
@@ -231,7 +235,7 @@ impl Machine {
         if let Some(group) = self.freezer(lease) {
             return group.thaw(WITHIN);
         }
-        if let Some(mut tree) = self.tree(lease) {
+        if let Some(mut tree) = self.tree(lease)? {
             tree.take_stopped(self.stopped(lease));
             tree.resume();
         }
@@ -261,7 +265,8 @@ impl Machine {
 
     pub(super) fn destroy(&self, handle: &Handle) -> Result<(), ProviderError> {
         let _turn = self.places.turn(&handle.lease).map_err(self.io("destroy", Effect::None))?;
-        let ours = self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance);
+        let occupant = self.places.occupant(&handle.lease).map_err(self.io("destroy", Effect::None))?;
+        let ours = occupant.is_some_and(|there| there.instance == handle.instance);
         if ours { self.end(&handle.lease) } else { Ok(()) }
     }
 
@@ -280,7 +285,7 @@ impl Machine {
             }
             group.remove(WITHIN).map_err(&failed)?;
         }
-        if let Some(mut tree) = self.tree(lease) {
+        if let Some(mut tree) = self.tree(lease).map_err(&failed)? {
             tree.kill(WITHIN).map_err(&failed)?;
         }
         self.walls
@@ -356,7 +361,7 @@ impl Machine {
         self.require(handle, "measure")?;
         let group = self.cgroups.find(handle.lease.as_str());
         let usage = group.as_ref().map(Group::usage).unwrap_or_default();
-        let tree = self.tree(&handle.lease).map(|mut tree| tree.usage());
+        let tree = self.tree(&handle.lease).ok().flatten().map(|mut tree| tree.usage());
         let cpu_micros = usage.cpu_micros.or(tree.as_ref().map(|usage| usage.cpu_micros));
         Ok(Metrics {
             cpu_percent: cpu_micros.and_then(|micros| self.percent(&handle.lease, micros)),
@@ -381,7 +386,7 @@ impl Machine {
         let failed = self.io("list", Effect::None);
         let mut found = Vec::new();
         for lease in self.places.leases().map_err(&failed)? {
-            let Some(occupant) = self.places.occupant(&lease) else { continue };
+            let Some(occupant) = self.places.occupant(&lease).map_err(&failed)? else { continue };
             let handle = Handle {
                 instance: occupant.instance,
                 reference: lease.to_string(),

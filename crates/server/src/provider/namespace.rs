@@ -123,17 +123,17 @@ impl Walls for Namespaces {
         started.map(drop).map_err(|error| chain(&error))
     }
 
-    fn root(&self, place: &Path) -> Option<Id> {
-        let enclosed = Enclosed::of(&Dir::open(place).ok()?)?;
-        Some(Id { pid: enclosed.pid, start_time: enclosed.start_time })
+    fn root(&self, place: &Path) -> io::Result<Option<Id>> {
+        let Ok(dir) = Dir::open(place) else { return Ok(None) };
+        Ok(Enclosed::find(&dir)?.map(|enclosed| Id { pid: enclosed.pid, start_time: enclosed.start_time }))
     }
 
     /// The first process is the enclosure: with it everything in it dies. Its number lies where nobody inside can reach;
     /// the lock does not.
     fn is_alive(&self, place: &Path) -> io::Result<bool> {
-        let root =
-            self.root(place).and_then(|root| proc::stat(root.pid).filter(|stat| stat.start_time == root.start_time));
-        Ok(root.is_some_and(|stat| stat.state != b'Z'))
+        let Some(root) = self.root(place)? else { return Ok(false) };
+        let stat = proc::look(root.pid)?.filter(|stat| stat.start_time == root.start_time);
+        Ok(stat.is_some_and(|stat| stat.state != b'Z'))
     }
 
     fn end(&self, place: &Path) -> Result<(), String> {

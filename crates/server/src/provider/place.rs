@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use stead_model::ids::{InstanceId, LeaseId};
 use stead_model::lease::Caveat;
 use stead_model::project::is_project_id;
-use stead_term::proc;
+use stead_term::{proc, scarce};
 
 #[derive(Debug, Clone)]
 pub(super) struct Places {
@@ -141,18 +141,14 @@ impl Places {
         fs::rename(temporary, path)
     }
 
-    /// Absent if nobody has been there, or what is written there makes no sense.
-    pub(super) fn occupant(&self, lease: &LeaseId) -> Option<Occupant> {
-        let text = fs::read_to_string(self.lease(lease).join("instance")).ok()?;
-        let text = text.trim_end_matches('\n');
-        let (text, boot) = text.rsplit_once(BOOT).unwrap_or((text, "unknown"));
-        // The last may have spaces in it: it may be a path.
-        let mut words = text.splitn(4, ' ');
-        let instance = InstanceId::parse(words.next()?).ok()?;
-        let (keeper, start_time) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        // After a reboot the same numbers may be those of anybody.
-        let (keeper, start_time) = if boot == proc::boot_id() { (keeper, start_time) } else { (0, 0) };
-        Some(Occupant { instance, keeper, start_time, workspace: words.next()?.to_owned() })
+    /// Absent if nobody has been there, or what is written there makes no sense. That it can't be read now, for want of a
+    /// descriptor, says neither.
+    pub(super) fn occupant(&self, lease: &LeaseId) -> io::Result<Option<Occupant>> {
+        match fs::read_to_string(self.lease(lease).join("instance")) {
+            Ok(text) => Ok(Occupant::read(&text)),
+            Err(error) if scarce::is_passing(&error) => Err(error),
+            Err(_) => Ok(None),
+        }
     }
 
     pub(super) fn leases(&self) -> io::Result<Vec<LeaseId>> {
@@ -162,6 +158,20 @@ impl Places {
         };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Ok(names.filter_map(|name| LeaseId::parse(&name).ok()).collect())
+    }
+}
+
+impl Occupant {
+    fn read(text: &str) -> Option<Self> {
+        let text = text.trim_end_matches('\n');
+        let (text, boot) = text.rsplit_once(BOOT).unwrap_or((text, "unknown"));
+        // The last may have spaces in it: it may be a path.
+        let mut words = text.splitn(4, ' ');
+        let instance = InstanceId::parse(words.next()?).ok()?;
+        let (keeper, start_time) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        // After a reboot the same numbers may be those of anybody.
+        let (keeper, start_time) = if boot == proc::boot_id() { (keeper, start_time) } else { (0, 0) };
+        Some(Self { instance, keeper, start_time, workspace: words.next()?.to_owned() })
     }
 }
 

@@ -50,7 +50,11 @@ impl Shell {
         let Some(live) = &mut self.live else { return };
         // What has run for a moment is to go before its shell when memory runs out.
         oom::expose_children(live.pid);
-        let Some(stat) = proc::stat(live.pid) else { return };
+        let stat = match proc::look(live.pid) {
+            Ok(Some(stat)) => stat,
+            Ok(None) => return,
+            Err(_) => return host.after(LONGEST, self.key, What::Watch(number)),
+        };
         if stat.state == b'T' {
             // `suspend`: nobody else is there to wake it.
             proc::signal(live.pid, Signal::CONT);

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use stead_model::enclosure::Enclosure;
-use stead_term::proc;
+use stead_term::{proc, scarce};
 
 /// How long the end of an enclosure may take: the kernel ends all its processes, of which some may be writing.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,35 +61,63 @@ pub struct Enclosed {
 impl Enclosed {
     /// The one that runs over a directory, if one does. One of another boot is dead, whoever has its numbers now.
     pub fn of(dir: &Dir) -> Option<Self> {
-        let file = File::options().read(true).custom_flags(NOT_ELSEWHERE).open(dir.enclosed()).ok()?;
+        Self::find(dir).ok().flatten()
+    }
+
+    /// The same for whoever must not take it for dead because there was no descriptor to look at it: that is an error.
+    pub fn find(dir: &Dir) -> io::Result<Option<Self>> {
+        let Some(noted) = Self::noted(dir)? else { return Ok(None) };
+        Ok(noted.hold()?.map(|_| noted))
+    }
+
+    /// As it was written down in this boot.
+    fn noted(dir: &Dir) -> io::Result<Option<Self>> {
+        let file = File::options().read(true).custom_flags(NOT_ELSEWHERE).open(dir.enclosed());
         let mut text = String::new();
-        file.take(128).read_to_string(&mut text).ok()?;
+        match file.and_then(|file| file.take(128).read_to_string(&mut text)) {
+            Err(error) if scarce::is_passing(&error) => return Err(error),
+            Ok(_) | Err(_) => {}
+        }
         let mut words = text.trim_end_matches('\n').split(' ');
-        let enclosed = Self { pid: words.next()?.parse().ok()?, start_time: words.next()?.parse().ok()? };
-        let is_of_this_boot = words.next()? == proc::boot_id();
-        enclosed.hold().filter(|_| is_of_this_boot).map(|_| enclosed)
+        let mut number = || words.next()?.parse::<u64>().ok();
+        let enclosed = number().zip(number()).and_then(|(pid, start_time)| {
+            let pid = i32::try_from(pid).ok()?;
+            Some(Self { pid, start_time })
+        });
+        Ok(enclosed.filter(|_| words.next() == Some(proc::boot_id())))
     }
 
     /// A descriptor of the process, if it is still that one and lives. What `/proc` says of its state is no help there: the
     /// first thread may be dead and others not, and as long as one lives so does everybody inside.
-    fn hold(self) -> Option<OwnedFd> {
-        let held = proc::pidfd(self.pid).ok()??;
-        let is_it = proc::stat(self.pid).is_some_and(|stat| stat.start_time == self.start_time);
-        (is_it && !has_ended(&held, Duration::ZERO)).then_some(held)
+    fn hold(self) -> io::Result<Option<OwnedFd>> {
+        let held = match proc::pidfd(self.pid) {
+            Err(error) if scarce::is_passing(&error) => return Err(error),
+            held => held.ok().flatten(),
+        };
+        let is_it = proc::look(self.pid)?.is_some_and(|stat| stat.start_time == self.start_time);
+        Ok(held.filter(|held| is_it && !has_ended(held, Duration::ZERO)))
+    }
+
+    /// A descriptor of the one that runs over a directory.
+    fn held(dir: &Dir) -> io::Result<Option<OwnedFd>> {
+        match Self::noted(dir)? {
+            Some(noted) => noted.hold(),
+            None => Ok(None),
+        }
     }
 }
 
 /// Waits until nobody is left of what is enclosed in a directory, if anything is. `false`: somebody still is.
 pub fn await_end(dir: &Dir) -> bool {
-    Enclosed::of(dir).and_then(Enclosed::hold).is_none_or(|held| has_ended(&held, PATIENCE))
+    Enclosed::held(dir).is_ok_and(|held| held.is_none_or(|held| has_ended(&held, PATIENCE)))
 }
 
 /// Ends at once whatever is enclosed in a directory, and waits until nobody is left. Nothing is asked: what a running
 /// command has written is in the journal but for what was on its way.
 pub fn end_enclosure(dir: &Path) -> Result<(), StartError> {
     let dir = Dir::open(dir)?;
-    let Some(held) = Enclosed::of(&dir).and_then(Enclosed::hold) else { return Ok(()) };
     let failed = |source: io::Error| StartError::Io { dir: dir.root().to_owned(), source };
+    let Some(held) = Enclosed::held(&dir).map_err(failed)? else { return Ok(()) };
     match rustix::process::pidfd_send_signal(&held, rustix::process::Signal::KILL) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => {}
         Err(error) => return Err(failed(error.into())),

@@ -115,6 +115,10 @@ fn a_server_without_descriptors_says_so_and_goes_on_when_it_has_some() {
         }
         rig.exec("t", "kept=here");
         rig.post("/api/threads", &json!({ "id": "late", "provider": provider })).is(201);
+        let begin = json!({ "command": "read x; echo $x", "id": "long", "stdin_open": true, "background": true });
+        rig.post("/api/threads/t/exec", &begin).is(202);
+        let instance = || rig.get("/api/threads/t/lease").is(200)["instance"]["instance_id"].clone();
+        let first = instance();
         let server = Pid::from_child(rig.server.as_ref().unwrap());
         // The connection that we have is one of them.
         let before = limit_files(server, Some(open_files(server)));
@@ -126,10 +130,20 @@ fn a_server_without_descriptors_says_so_and_goes_on_when_it_has_some() {
             let code = error["code"].as_str().unwrap_or_default();
             assert!(["unavailable", "provider_error"].contains(&code), "{provider}: {} {told}", answer.status);
             assert_ne!(error["retryable"], false, "{provider}: {told}");
+            // What can't be looked at is not taken for gone.
+            for what in ["lease", "metrics"] {
+                let _ = rig.get(&format!("/api/threads/t/{what}"));
+            }
         }
         limit_files(server, before);
         let ran = wait_for("an instance", || Some(late("c")).filter(|answer| answer.status == 200));
         assert_eq!((&ran.json()["stdout"], &ran.json()["status"]), (&json!("late\n"), &json!("exited")), "{provider}");
-        assert_eq!(rig.exec("t", "echo $kept")["stdout"], Value::from("here\n"), "{provider}");
+        rig.call("POST", "/api/commands/long/stdin?eof=true", &[], b"on\n").is(204);
+        let end = wait_for("its end", || {
+            let record = rig.get("/api/commands/long").is(200);
+            (record["ended_at"] != Value::Null).then_some(record)
+        });
+        assert_eq!((&end["status"], &end["stdout_bytes"]), (&json!("exited"), &json!(3)), "{provider}: {end}");
+        assert_eq!((rig.exec("t", "echo $kept")["stdout"].clone(), instance()), (json!("here\n"), first), "{provider}");
     }
 }

@@ -343,7 +343,7 @@ impl Docker {
 
     /// A handle to a container of ours by its name alone.
     pub(super) fn is_place_of(&self, handle: &Handle) -> bool {
-        self.places.occupant(&handle.lease).is_some_and(|there| there.instance == handle.instance)
+        self.places.occupant(&handle.lease).ok().flatten().is_some_and(|there| there.instance == handle.instance)
     }
 }
 
