@@ -173,7 +173,8 @@ async fn write_down(inner: &Inner, session: Session) -> Result<Option<Session>, 
 
 async fn write_down_uses(inner: &Inner, session: Session, seat: &Seat) -> Result<Option<Session>, Error> {
     let known = seat.session();
-    if known.last_active_at <= session.last_active_at || !matches!(session.status, Status::Active | Status::Idle) {
+    // One that is paused, and is used all the same, was paused with its lease and woken with it by somebody else.
+    if known.last_active_at <= session.last_active_at || !session.status.is_live() {
         return Ok(Some(session));
     }
     let mut after = Session { last_active_at: known.last_active_at, ..session.clone() };

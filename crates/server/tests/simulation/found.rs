@@ -649,3 +649,28 @@ fn a_session_of_others_that_is_used_again_is_not_closed_by_who_destroys_the_inst
         });
     }
 }
+
+/// Somebody forces the instance to sleep while the terminal is opened, and wakes it again.
+#[test]
+fn a_session_that_was_paused_and_woken_by_others_is_not_idle_when_it_is_used() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "pwd").await;
+        share(&stead, "b", "a").await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        rig.fake.next(Call::Capture, Mischief::Delay(Duration::from_secs(4)));
+        let opening = {
+            let stead = stead.clone();
+            tokio::spawn(async move { run(&stead, "b", "pwd").await.command.session })
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stead.pause(&thread("a"), Force::Yes).await.unwrap();
+        run(&stead, "a", "pwd").await;
+        let session = opening.await.unwrap();
+        rig.clock.pass(HOUR - 10_000);
+        assert_eq!(run(&stead, "b", "pwd").await.command.session, session);
+        rig.clock.pass(HOUR / 2);
+        stead.reap().await.unwrap();
+        assert_eq!(run(&stead, "b", "pwd").await.command.session, session);
+    });
+}
