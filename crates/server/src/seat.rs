@@ -169,8 +169,11 @@ impl Seat {
         session.status.is_live() && (session.expiry(now).is_none() || self.is_in_use())
     }
 
-    pub(crate) fn set_session(&self, session: Session) {
-        *self.session.lock().unwrap_or_else(PoisonError::into_inner) = session;
+    /// The session as it was written. What it was used since then is not undone.
+    pub(crate) fn set_session(&self, written: Session) {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let last_active_at = written.last_active_at.max(session.last_active_at);
+        *session = Session { last_active_at, ..written };
     }
 
     /// Somebody used it. Only noted here; the reaper and whoever closes the session write it down.

@@ -135,7 +135,7 @@ async fn sessions(
 ) -> Answer<axum::Json<List<SessionView>>> {
     let Listed { items, next_cursor } = stead.list_sessions(&page.list()).await?;
     let now = stead.present_moment();
-    let items = items.into_iter().map(|session| SessionView::new(session, &now)).collect();
+    let items = items.iter().map(|session| SessionView::new(session, &now)).collect();
     Ok(axum::Json(List { items, next_cursor }))
 }
 

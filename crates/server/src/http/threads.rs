@@ -164,7 +164,7 @@ async fn delete(
     responses((status = 200, body = SessionView), (status = 404, body = ErrorBody), (status = "default", body = ErrorBody))
 )]
 async fn session(State(stead): State<Stead>, OfThread(id): OfThread) -> Answer<axum::Json<SessionView>> {
-    Ok(axum::Json(SessionView::new(stead.session(&id).await?, &stead.present_moment())))
+    Ok(axum::Json(SessionView::new(&stead.session(&id).await?, &stead.present_moment())))
 }
 
 async fn lease_view(stead: &Stead, ready: Ready) -> Answer<axum::Json<LeaseView>> {

@@ -102,7 +102,7 @@ pub(crate) struct SessionView {
 }
 
 impl SessionView {
-    pub(crate) fn new(session: Session, now: &Now) -> Self {
+    pub(crate) fn new(session: &Session, now: &Now) -> Self {
         Self {
             session_id: session.id.to_string(),
             thread_id: session.thread.to_string(),

@@ -178,7 +178,18 @@ impl Stead {
                 return Err(crate::lease::LeaseError::InUse { lease: thread.lease.clone(), by }.into());
             }
             let closed = all.iter().map(|session| session.id.clone()).collect();
-            for live in all {
+            let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(mine);
+            for other in others {
+                let by = format!("session `{}` of thread `{}`", other.id, other.thread);
+                cancel_all(&inner, &other.terminal).await;
+                // Its time was over. Somebody may use it since, and then it is not.
+                let judged = other.last_active_at;
+                let still = |now: &Session| force == Force::Yes || now.last_active_at <= judged;
+                if close(&inner, other, CloseReason::Destroyed, still).await?.is_none() {
+                    return Err(crate::lease::LeaseError::InUse { lease: thread.lease.clone(), by }.into());
+                }
+            }
+            for live in own {
                 cancel_all(&inner, &live.terminal).await;
                 session(&inner, live, CloseReason::Destroyed).await?;
             }
@@ -215,6 +226,7 @@ pub(super) async fn pause(
         // What is acknowledged is in the store before the one who could tell it sleeps.
         seat.settle().await;
         seat.retire();
+        super::reap::write_down_seat(inner, seat).await?;
     }
     let ids = own.into_iter().map(|session| session.id).collect();
     let ready = inner.leases.pause(&thread.lease, force, ids, source).await?;
@@ -284,6 +296,7 @@ async fn pause_on_exit(inner: &Arc<Inner>, lease: &LeaseId) -> Result<(), Error>
         seat.settle().await;
     }
     if inner.leases.pause(lease, Force::Yes, Vec::new(), "exit").await?.lease.instance.is_some() {
+        super::reap::write_down_all(inner, |seat| seat.lease == *lease).await?;
         turn_all(inner, lease).await?;
     }
     Ok(())

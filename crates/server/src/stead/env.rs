@@ -146,12 +146,12 @@ async fn set(inner: &Arc<Inner>, terminal: Terminal, change: EnvChange) -> Resul
     if let Some(seat) = &seat {
         if let Err(error) = deliver(inner, seat).await {
             tracing::debug!(%error, terminal = %id, "the environment is delivered later");
-            leave(inner, seat);
+            leave(inner, seat).await?;
         }
     } else {
         // A seat that can't be used now may be usable again when its instance is woken, and knows nothing of it.
         if let Some(unusable) = inner.seat(&id) {
-            leave(inner, &unusable);
+            leave(inner, &unusable).await?;
         }
         wake_nothing(inner, &terminal).await;
     }
@@ -185,11 +185,14 @@ fn ask(inner: &Inner, id: &TerminalId, env: &TerminalEnv, change: EnvChange) -> 
 }
 
 /// Nobody is to hold on to a shell that may lack what was acknowledged: the next command opens the terminal anew.
-fn leave(inner: &Inner, seat: &Arc<Seat>) {
+async fn leave(inner: &Inner, seat: &Arc<Seat>) -> Result<(), Error> {
     if inner.is_there(seat) {
         inner.take_seat(&seat.terminal);
         seat.retire();
+        // Of its uses only the seat may know, and without them its session would be idle.
+        super::reap::write_down_seat(inner, seat).await?;
     }
+    Ok(())
 }
 
 /// After a restart a shell may be at work that nobody here has spoken to yet: its next command is to have it too.

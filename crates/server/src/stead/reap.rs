@@ -150,18 +150,31 @@ async fn put_to_rest(inner: &Arc<Inner>, session: Session, reason: CloseReason) 
 pub(super) async fn write_down_all(inner: &Inner, which: impl Fn(&Seat) -> bool) -> Result<(), Error> {
     let seats: Vec<_> = inner.seats().iter().filter(|seat| which(seat)).cloned().collect();
     for seat in seats {
-        if let Some(session) = inner.core.store.session(&seat.session().id).await? {
-            write_down(inner, session).await?;
-        }
+        write_down_seat(inner, &seat).await?;
+    }
+    Ok(())
+}
+
+/// The same for one, and for one that was taken away: until then somebody may have used it.
+pub(super) async fn write_down_seat(inner: &Inner, seat: &Seat) -> Result<(), Error> {
+    if let Some(session) = inner.core.store.session(&seat.session().id).await? {
+        write_down_uses(inner, session, seat).await?;
     }
     Ok(())
 }
 
 /// Uses that only the seat knows go into the store. `None`: it was closed meanwhile.
 async fn write_down(inner: &Inner, session: Session) -> Result<Option<Session>, Error> {
-    let seat = inner.seat(&session.terminal).filter(|seat| seat.session().id == session.id);
-    let Some(known) = seat.as_ref().map(|seat| seat.session()) else { return Ok(Some(session)) };
-    if known.last_active_at <= session.last_active_at || !matches!(session.status, Status::Active | Status::Idle) {
+    match inner.seat(&session.terminal).filter(|seat| seat.session().id == session.id) {
+        Some(seat) => write_down_uses(inner, session, &seat).await,
+        None => Ok(Some(session)),
+    }
+}
+
+async fn write_down_uses(inner: &Inner, session: Session, seat: &Seat) -> Result<Option<Session>, Error> {
+    let known = seat.session();
+    // One that is paused, and is used all the same, was paused with its lease and woken with it by somebody else.
+    if known.last_active_at <= session.last_active_at || !session.status.is_live() {
         return Ok(Some(session));
     }
     let mut after = Session { last_active_at: known.last_active_at, ..session.clone() };
@@ -169,9 +182,7 @@ async fn write_down(inner: &Inner, session: Session) -> Result<Option<Session>, 
     after.status = Status::Active;
     match inner.core.store.replace_session(&session, &after).await {
         Ok(()) => {
-            if let Some(seat) = seat {
-                seat.set_session(after.clone());
-            }
+            seat.set_session(after.clone());
             match inner.core.store.touch_thread(&after.thread, after.last_active_at).await {
                 Ok(()) | Err(StoreError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -188,8 +199,7 @@ async fn change(inner: &Inner, session: &Session, input: Input) -> Result<(), Er
     match inner.core.store.replace_session(session, &after).await {
         Ok(()) => {
             if let Some(seat) = inner.seat(&session.terminal).filter(|seat| seat.session().id == session.id) {
-                let kept = Session { last_active_at: seat.session().last_active_at, ..after };
-                seat.set_session(kept);
+                seat.set_session(after);
             }
             Ok(())
         }

@@ -130,6 +130,7 @@ async fn refuse_if_busy(inner: &Inner, thread: &Thread) -> Result<(), Error> {
         // What is acknowledged is in the store before the one who could tell it is left.
         seat.settle().await;
         seat.retire();
+        super::reap::write_down_seat(inner, &seat).await?;
     }
     Ok(())
 }

@@ -155,6 +155,7 @@ async fn restore(inner: &Arc<Inner>, id: &TerminalId, version: u64) -> Result<Te
                 }
                 inner.take_seat(id);
                 stale.leave();
+                super::reap::write_down_seat(inner, &stale).await?;
             }
             continue;
         }

@@ -579,3 +579,98 @@ fn a_session_that_another_server_writes_down_as_used_is_not_closed_as_idle() {
         assert!(rig.store.session(&session.id).await.unwrap().unwrap().ended.is_none());
     });
 }
+
+/// The seat goes, for it knows nothing of the variable; that it was used is known to nobody else.
+#[test]
+fn a_session_that_was_used_is_not_idle_because_a_variable_was_set_while_its_instance_slept() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        let session = sandbox(&stead, "a").await.unwrap().session().await.unwrap();
+        rig.clock.pass(HOUR);
+        run(&stead, "a", "pwd").await;
+        rig.clock.pass(HOUR);
+        rig.fake.kill(&rig.the_instance());
+        let vars = [(Bytes::from("V"), Some(Bytes::from("set")))].into();
+        stead.set_env(&thread("a"), "default", EnvChange { vars, ..EnvChange::default() }).await.unwrap();
+        assert_eq!(run(&stead, "a", "env").await.command.session, Some(session.id));
+    });
+}
+
+/// It is used after its uses were written down, and before its seat is taken away.
+#[test]
+fn a_session_that_is_used_while_its_instance_is_put_to_sleep_is_not_idle() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        sandbox(&stead, "a").await.unwrap();
+        rig.clock.pass(HOUR - 10_000);
+        rig.fake.next(Call::Status, Mischief::Delay(Duration::from_secs(5)));
+        let pausing = {
+            let stead = stead.clone();
+            tokio::spawn(async move { stead.pause(&thread("a"), Force::No).await.map(drop) })
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        run(&stead, "a", "pwd").await;
+        pausing.await.unwrap().unwrap();
+        rig.clock.pass(HOUR / 2);
+        assert_eq!(stead.reap().await.unwrap().closed, []);
+    });
+}
+
+/// Its time was over when that was looked at; by the time it is closed somebody may be back.
+#[test]
+fn a_session_of_others_that_is_used_again_is_not_closed_by_who_destroys_the_instance() {
+    for moment in 0..60 {
+        let rig = Rig::new();
+        rig.live(async |stead| {
+            run(&stead, "a", "pwd").await;
+            share(&stead, "b", "a").await;
+            sandbox(&stead, "b").await.unwrap();
+        });
+        rig.live(async |stead| {
+            let terminal = stead.thread(&thread("b")).await.unwrap().default_terminal;
+            let first = rig.store.live_session(&terminal).await.unwrap().unwrap();
+            rig.clock.pass(HOUR);
+            rig.fake.next(Call::Status, Mischief::Delay(Duration::from_secs(5)));
+            let coming_back = {
+                let stead = stead.clone();
+                tokio::spawn(async move { sandbox(&stead, "b").await.map(drop) })
+            };
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            for _ in 0..moment {
+                tokio::task::yield_now().await;
+            }
+            let _ = stead.destroy(&thread("a"), Force::No).await;
+            let _ = coming_back.await.unwrap();
+            let session = rig.store.session(&first.id).await.unwrap().unwrap();
+            if let Some((at, CloseReason::Destroyed)) = session.ended {
+                let unused = at.since(session.last_active_at);
+                assert!(unused > session.policy.idle_timeout, "after {moment} turns: {session:?}");
+            }
+        });
+    }
+}
+
+/// Somebody forces the instance to sleep while the terminal is opened, and wakes it again.
+#[test]
+fn a_session_that_was_paused_and_woken_by_others_is_not_idle_when_it_is_used() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "pwd").await;
+        share(&stead, "b", "a").await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        rig.fake.next(Call::Capture, Mischief::Delay(Duration::from_secs(4)));
+        let opening = {
+            let stead = stead.clone();
+            tokio::spawn(async move { run(&stead, "b", "pwd").await.command.session })
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stead.pause(&thread("a"), Force::Yes).await.unwrap();
+        run(&stead, "a", "pwd").await;
+        let session = opening.await.unwrap();
+        rig.clock.pass(HOUR - 10_000);
+        assert_eq!(run(&stead, "b", "pwd").await.command.session, session);
+        rig.clock.pass(HOUR / 2);
+        stead.reap().await.unwrap();
+        assert_eq!(run(&stead, "b", "pwd").await.command.session, session);
+    });
+}

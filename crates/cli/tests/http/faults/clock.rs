@@ -36,7 +36,7 @@ fn a_clock_that_is_set_back_closes_nothing_and_changes_no_order() {
     rig.kill();
     rig.start();
     let log = rig.log();
-    let moments: Vec<&str> = log.lines().filter(|line| line.contains("started")).map(|line| &line[..16]).collect();
+    let moments: Vec<&str> = log.lines().filter(|line| line.contains(": started ")).map(|line| &line[..16]).collect();
     assert!(moments.len() == 2 && moments[1] < moments[0], "the clock was never set back: {moments:?}");
     let answer = rig.exec("t", "echo $N");
     assert_eq!((&answer["stdout"], &answer["session_id"]), (&json!("4\n"), &first["session_id"]));

@@ -42,7 +42,7 @@ async fn open(
         caller.check_work(&stead, thread).await?;
     }
     let session = stead.connect(&project, thread, caller.0.token).await?;
-    Ok((StatusCode::CREATED, axum::Json(SessionView::new(session, &stead.present_moment()))))
+    Ok((StatusCode::CREATED, axum::Json(SessionView::new(&session, &stead.present_moment()))))
 }
 
 /// Disconnect: what runs in the session is cancelled, its record is closed and, by configuration, its instance stops.

@@ -89,7 +89,7 @@ async fn ws(
     Ok(upgrade.on_upgrade(move |socket| async move {
         let _here = app.stead.ws_client();
         let thread = session.thread.clone();
-        let greeting = json!({ "event": "session", "data": SessionView::new(session, &app.stead.present_moment()) });
+        let greeting = json!({ "event": "session", "data": SessionView::new(&session, &app.stead.present_moment()) });
         let desk = Desk { stead: app.stead.clone(), caller, project, thread };
         tokio::select! {
             () = converse(socket, desk, greeting) => {}
