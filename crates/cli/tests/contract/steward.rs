@@ -95,6 +95,7 @@ fn ended() -> Reply {
         stalled: false,
         evicted: false,
         state: None,
+        sums: None,
     }))
 }
 

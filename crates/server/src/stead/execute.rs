@@ -156,6 +156,17 @@ impl Sandbox {
         let (begun, _counted) = (Instant::now(), travel.seat.count());
         let outcome = travel.arrive(listener).await;
         watch.end();
+        self.arrived(&travel, row, outcome, begun).await
+    }
+
+    /// Writes down what became of a command: how it ended, that it never ran, or that this is still to be found out.
+    pub(super) async fn arrived(
+        &self,
+        travel: &Travel<'_>,
+        row: Command,
+        outcome: Result<CommandInfo, Error>,
+        begun: Instant,
+    ) -> Result<Command, Error> {
         if let Some(project) = &travel.seat.thread.project {
             self.inner.sync_memories(project).await;
         }
@@ -412,6 +423,37 @@ impl<'a> Travel<'a> {
             return matches!(known, Ok(None)).then(|| fault.clone());
         }
         None
+    }
+
+    /// The way that it came, to follow the command on: where it is, what it is, and the place behind which it is followed.
+    pub(super) fn into_parts(self) -> (Arc<Seat>, Run, u64) {
+        (self.seat, self.run, self.seen)
+    }
+
+    /// Sends a command until its shell has it, running or queued, and gives what the shell says of it. After a break it is
+    /// found out first whether the shell has it, so that nobody is told so whom the next command could overtake. Final:
+    /// what became of it is known already, and it must not be sent again.
+    pub(super) async fn deliver(&mut self) -> Result<CommandInfo, Error> {
+        let mut breaks = 0;
+        loop {
+            let seat = Arc::clone(&self.seat);
+            let broken = match seat.runtime.submit(&self.run).await {
+                Ok(info) => {
+                    // Its output is read from the journal by whoever wants it; here only the end matters.
+                    self.seen = u64::MAX;
+                    return Ok(info);
+                }
+                Err(RuntimeError::Refused(fault)) => return Err(fault.into()),
+                Err(error @ (RuntimeError::Broken(_) | RuntimeError::Provider(_))) => error,
+            };
+            breaks += 1;
+            if breaks > MOST_BREAKS {
+                return Err(broken.into());
+            }
+            if let Some(info) = self.find_out(broken).await? {
+                return Ok(info);
+            }
+        }
     }
 
     async fn arrive(&mut self, listener: &mut dyn Listener) -> Result<CommandInfo, Error> {

@@ -1,13 +1,15 @@
 //! Commands that go on by themselves: whoever asked for one may leave, and find it again by its id.
 
 use super::commands::{is_missing, without_output};
-use super::execute::{Travel, fail, is_turned_away, prepare, with_info};
+use super::execute::{Travel, prepare, with_info};
+use super::watch::Watch;
 use super::{Execute, Sandbox, Stead, Where, claim, sit};
 use crate::error::Error;
-use crate::runtime::{Listener, Run, RuntimeError};
+use crate::runtime::{Listener, Run};
 use crate::seat::{Busy, Seat};
 use crate::steward::Told;
 use std::sync::Arc;
+use std::time::Instant;
 use stead_model::command::Command;
 use stead_model::frame::Stream;
 
@@ -158,32 +160,31 @@ impl Sandbox {
             self.inner.ledger.note(row.clone()).await;
             None
         };
-        // If it is refused the claim is let go: whoever waits for the same id finds in the store what became of it.
-        let (shown, from) = self.hand_over(&seat, &row, &run).await?;
-        self.go_on(seat, busy, (row, run), claim, from);
-        Ok(shown)
-    }
-
-    /// Gives a command to the shell. What comes back is its record, and the place from which it is to be followed.
-    async fn hand_over(&self, seat: &Seat, row: &Command, run: &Run) -> Result<(Command, u64), Error> {
         if !seat.runtime.remembers() {
             // A shell that runs one thing at a time has no queue to put it in: its run is the call.
-            return Ok((row.clone(), 0));
+            self.go_on(seat, busy, (row.clone(), run), claim, 0);
+            return Ok(row);
         }
-        match seat.runtime.submit(run).await {
-            // Its output is read from the journal by whoever wants it; here only the end matters.
-            Ok(info) => Ok((with_info(row, &info), u64::MAX)),
-            Err(RuntimeError::Refused(fault)) => {
-                let error = Error::from(fault.clone());
-                if is_turned_away(&error) {
-                    self.inner.ledger.take_back(&row.id).await;
-                } else {
-                    self.inner.ledger.note(fail(&self.inner, row, fault)).await;
-                }
-                Err(error)
+        let (watch, begun) = (Watch::over(&self.inner, &row), Instant::now());
+        let mut travel = Travel::new(&self, seat, run, 0);
+        let delivered = travel.deliver().await;
+        watch.end();
+        match delivered {
+            Ok(info) if !info.status.is_final() => {
+                let shown = with_info(&row, &info);
+                let (seat, run, from) = travel.into_parts();
+                self.go_on(seat, busy, (row, run), claim, from);
+                Ok(shown)
             }
-            // Whether it arrived is found out on the way.
-            Err(RuntimeError::Broken(_) | RuntimeError::Provider(_)) => Ok((row.clone(), 0)),
+            // It is over, or was refused. Then the claim is let go: whoever waits for the same id finds in the store what
+            // became of it.
+            outcome => {
+                let ended = self.arrived(&travel, row, outcome, begun).await?;
+                if let Some(claim) = claim {
+                    claim.publish(&ended);
+                }
+                Ok(ended)
+            }
         }
     }
 
