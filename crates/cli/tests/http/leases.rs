@@ -197,9 +197,7 @@ fn an_instance_that_no_lease_knows_is_listed_adopted_and_removed() {
     assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));
     // The memory of the server is lost, what runs is not.
     rig.kill();
-    for file in ["stead.db", "stead.db-wal", "stead.db-shm"] {
-        let _ = std::fs::remove_file(rig.data().join(file));
-    }
+    rig.forget_everything();
     rig.start();
     let orphans = rig.get("/api/orphans").is(200);
     let found = &orphans["items"][0];
@@ -217,9 +215,7 @@ fn an_orphan_is_removed_with_its_processes() {
     rig.exec("t", "true");
     let instance = lease(&rig, "t")["instance"]["instance_id"].as_str().unwrap().to_owned();
     rig.kill();
-    for file in ["stead.db", "stead.db-wal", "stead.db-shm"] {
-        let _ = std::fs::remove_file(rig.data().join(file));
-    }
+    rig.forget_everything();
     rig.start();
     rig.post(&format!("/api/orphans/{instance}/remove"), &json!({})).is(204);
     assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]));

@@ -169,6 +169,16 @@ impl Rig {
         server.wait().unwrap()
     }
 
+    /// An empty database in the place of its own, as if no server had ever known anything.
+    pub(crate) fn forget_everything(&self) {
+        let mut fresh = Self::new();
+        assert!(fresh.terminate().success());
+        for suffix in ["-wal", "-shm", "-sums"] {
+            let _ = std::fs::remove_file(self.data().join(format!("stead.db{suffix}")));
+        }
+        std::fs::copy(fresh.data().join("stead.db"), self.data().join("stead.db")).unwrap();
+    }
+
     pub(crate) fn call(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
         let bearer = format!("Bearer {}", self.token);
         let mut all = vec![("authorization", bearer.as_str())];

@@ -20,6 +20,8 @@ fn with_projects() -> Rig {
     let mut rig = Rig::new();
     rig.terminate();
     let path = rig.data().join("stead.db");
+    // Whoever changes it by hand gives up what the server knows of its pages.
+    std::fs::remove_file(rig.data().join("stead.db-sums")).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut database = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();

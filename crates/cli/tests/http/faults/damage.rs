@@ -136,7 +136,9 @@ fn a_log_or_a_database_that_is_gone_or_cut_is_not_taken_for_a_fresh_start() {
         &["stead.db", "stead.db-wal", "stead.db-shm", "stead.db-sums"],
     ];
     for names in remove {
-        names.iter().for_each(|name| std::fs::remove_file(data.join(name)).unwrap());
+        for name in names {
+            std::fs::remove_file(data.join(name)).unwrap();
+        }
         println!("without {names:?}");
         assert_names_the_way_out(&refusal(&rig));
         assert!(!data.join("stead.db").exists() || !names.contains(&"stead.db"), "a fresh one was made");
