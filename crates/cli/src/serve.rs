@@ -4,6 +4,7 @@ use crate::args::Serve;
 use crate::print;
 use crate::settings::{self, SettingsError};
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -167,13 +168,17 @@ const LAST_BREATH: Duration = Duration::from_secs(2);
 /// One server for each data directory, by two locks that the kernel lets go when the server dies. The directory itself is
 /// locked, because nobody can remove it from under the server as they can a file in it; `server.lock` is locked too, because
 /// servers of version 0.1.0 lock that alone.
-pub(crate) fn lock(data: &Path) -> Result<[OwnedFd; 2], ServeError> {
+pub(crate) fn lock(data: &Path) -> Result<Vec<OwnedFd>, ServeError> {
     let failed = |source: rustix::io::Errno| ServeError::Data { dir: data.to_owned(), source: source.into() };
     let directory = rustix::fs::open(data, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     let directory = lock_in_time(data, directory)?;
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600)).map_err(failed)?;
-    Ok([directory, lock_in_time(data, file)?])
+    let file = match rustix::fs::open(data.join("server.lock"), flags, Mode::from_raw_mode(0o600)) {
+        // On a full disk that lacks it the first one has to do.
+        Err(Errno::NOSPC | Errno::DQUOT) => return Ok(vec![directory]),
+        file => file.map_err(failed)?,
+    };
+    Ok(vec![directory, lock_in_time(data, file)?])
 }
 
 /// The kernel takes a moment to let go of what a killed server had locked, so a server that is started right after
