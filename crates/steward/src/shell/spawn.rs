@@ -32,7 +32,8 @@ impl Shell {
         }
         self.incarnation += 1;
         // Of the process that made them, like jobs.
-        self.mark.parameters = None;
+        (self.mark.parameters, self.mark.streams) = (None, None);
+        self.redirects = false;
         let record = Record::Spawning(self.incarnation);
         self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
         match self.start_process(host) {
@@ -84,8 +85,8 @@ impl Shell {
             open_files: host.open_files,
             stdin,
             terminal: pty.user,
-            // Where it would show its own prompts.
-            stderr: OwnedFd::from(File::options().write(true).open("/dev/null")?),
+            // Where it would show its own prompts. Both ways: by this it is told from one that a command opened.
+            stderr: OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?),
         };
         let pid = spawn::detached(spawn)?;
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
