@@ -249,10 +249,10 @@ impl Lines {
     /// `errexit`, is not to see the command's status twice.
     pub fn question(&self, number: u64) -> String {
         let argument = if self.tells_argument() { " \"$_\"" } else { "" };
-        format!("\n\\builtin . {} \"$?\" {number}{argument} || \\builtin return \"$?\"\n", self.path("p"))
+        format!("\n\\builtin . {} \"$?\" {number}{argument} || \\builtin return \"$?\"\n", self.path("k"))
     }
 
-    /// Contents of `p`, which [`Self::question`] sources.
+    /// Contents of `k`, which [`Self::question`] sources.
     pub fn question_script(&self) -> String {
         let left = left("P$2 $1", &format!("${{3:0:{LONGEST}}}"));
         format!("\\builtin printf '%s\\0' {left} 1<>{}\n\\builtin return \"$1\"\n", self.rep)
@@ -533,15 +533,15 @@ impl Reports {
         loop {
             let fields: Vec<&[u8]> = self.pending.split(|byte| *byte == 0).take(4 + MOST_STATUSES).collect();
             // What stands behind the last NUL is not whole yet.
-            let [head, second, third, rest @ ..] = fields.as_slice() else { return None };
+            let [first, second, third, rest @ ..] = fields.as_slice() else { return None };
             if rest.is_empty() {
                 return None;
             }
-            let head = std::str::from_utf8(head).ok().and_then(|text| {
+            let head = std::str::from_utf8(first).ok().and_then(|text| {
                 let (token, status) = text.split_once(' ')?;
                 Some((Token::parse(token)?, status.parse().ok()?))
             });
-            let (mut taken, mut report) = (3, None);
+            let (mut used, mut report) = (3, None);
             match head {
                 Some((token @ (Token::Left(_) | Token::LeftAtQuery(_)), status)) => {
                     if let Some(count) = number(third).filter(|count| *count <= MOST_STATUSES) {
@@ -550,7 +550,7 @@ impl Reports {
                             Some(statuses) if rest.len() > count => statuses,
                             _ => return None,
                         };
-                        taken += count;
+                        used += count;
                         let left = Some(Parameters::told(second, statuses, status));
                         report = Some(Report { token, status, pwd: Bytes::default(), oldpwd: None, left });
                     }
@@ -561,7 +561,7 @@ impl Reports {
                 }
                 None => {}
             }
-            let length: usize = fields.iter().take(taken).map(|field| field.len() + 1).sum();
+            let length: usize = fields.iter().take(used).map(|field| field.len() + 1).sum();
             self.pending.drain(..length);
             if report.is_some() {
                 return report;

@@ -331,6 +331,7 @@ impl Shell {
             host.link.park(&self.parked(trigger::PARKED), &trigger).map_err(failed)?;
             trigger
         };
+        self.write_question(&self.lines()).map_err(failed)?;
         let same = still_there(host, spawned).is_some();
         let pid = if same { spawned.pid } else { 0 };
         let mut live = self.live_on(host, pid, self.lines(), [ctl, rep, pty, trigger]).map_err(failed)?;

@@ -162,9 +162,7 @@ impl Shell {
         let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
-        if self.dialect == Dialect::Bash {
-            write_private(&self.run.join("p"), lines.question_script().as_bytes())?;
-        }
+        self.write_question(lines)?;
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["st", "xt", "t"] {
             write_private(&self.place(dump), b"")?;
@@ -173,6 +171,14 @@ impl Shell {
             write_private(&base, b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
+    }
+
+    /// Also for a process that a steward has started which asked nothing.
+    pub(super) fn write_question(&self, lines: &Lines) -> io::Result<()> {
+        match self.dialect {
+            Dialect::Bash => write_private(&self.run.join("k"), lines.question_script().as_bytes()),
+            Dialect::Posix => Ok(()),
+        }
     }
 
     /// The name under which the keeper has one of this shell's descriptors.
