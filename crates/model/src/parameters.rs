@@ -196,7 +196,7 @@ struct Whole<'a> {
     last: [u8; 2],
 }
 
-impl<'a> Whole<'a> {
+impl Whole<'_> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }

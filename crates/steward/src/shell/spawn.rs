@@ -35,7 +35,8 @@ impl Shell {
         }
         self.incarnation += 1;
         // Of the process that made them, like jobs.
-        self.mark.parameters = None;
+        (self.mark.parameters, self.mark.streams) = (None, None);
+        self.redirects = false;
         let record = Record::Spawning(self.incarnation);
         self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
         match self.start_process(host) {
@@ -92,8 +93,8 @@ impl Shell {
             oom_points: oom::SHELL,
             stdin,
             terminal: pty.user,
-            // Where it would show its own prompts.
-            stderr: OwnedFd::from(File::options().write(true).open("/dev/null")?),
+            // Where it would show its own prompts. Both ways: by this it is told from one that a command opened.
+            stderr: OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?),
         };
         let pid = spawn::detached(spawn)?;
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
@@ -169,9 +170,7 @@ impl Shell {
         let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
-        if self.dialect == Dialect::Bash {
-            write_private(&self.run.join("p"), lines.question_script().as_bytes())?;
-        }
+        self.write_question(lines)?;
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["st", "xt", "t"] {
             write_private(&self.place(dump), b"")?;
@@ -180,6 +179,14 @@ impl Shell {
             write_private(&base, b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
+    }
+
+    /// Also for a process that a steward has started which asked nothing.
+    pub(super) fn write_question(&self, lines: &Lines) -> io::Result<()> {
+        match self.dialect {
+            Dialect::Bash => write_private(&self.run.join("k"), lines.question_script().as_bytes()),
+            Dialect::Posix => Ok(()),
+        }
     }
 
     /// The name under which the keeper has one of this shell's descriptors.
