@@ -329,6 +329,40 @@ fn input_with_its_offset_arrives_once_however_often_it_is_sent() {
     assert_eq!(rig.get("/api/commands/c/output/stdout").body, b"one two three four");
 }
 
+/// The command line goes on feeding a command when the server and the steward were killed under it.
+#[test]
+fn a_command_that_is_fed_by_the_command_line_outlives_server_and_steward_and_reads_each_byte_once() {
+    use std::io::Write;
+    let mut rig = Rig::new();
+    rig.stay();
+    let mut stead = rig.stead();
+    stead.env("STEAD_URL", &rig.url).env("STEAD_TOKEN", &rig.token);
+    stead.args(["exec", "-t", "t", "--id", "fed", "--", "cat"]);
+    stead.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut child = stead.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut sent = Vec::new();
+    for round in 0..4_u32 {
+        let piece: Vec<u8> = (0..20_000).flat_map(|line| format!("{round} {line}\n").into_bytes()).collect();
+        input.write_all(&piece).unwrap();
+        sent.extend_from_slice(&piece);
+        // What follows strikes while it is on its way, or has arrived and was not acknowledged.
+        wait_for("some of it", || (rig.get("/api/commands/fed").status == 200).then_some(()));
+        if round % 2 == 0 {
+            rig.kill();
+            rig.start();
+        } else {
+            kill_steward(&rig, "t");
+        }
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(output.stdout == sent, "{} bytes of {}: {said}", output.stdout.len(), sent.len());
+    assert_eq!(rig.get("/api/commands/fed").is(200)["status"], "exited");
+}
+
 #[test]
 fn statistics_of_a_project_count_what_was_answered() {
     let rig = Rig::new();

@@ -396,7 +396,7 @@ impl Tail {
             if let Err(error) = self.replay(past).await? {
                 return Ok(Err(error));
             }
-        } else if over && self.row.ending.is_some() && self.row.status != Status::Failed {
+        } else if over && has_begun(&self.row) {
             // It ran where nothing was kept.
             return self.without_output(None, None).await;
         } else {
@@ -520,6 +520,11 @@ async fn verified(past: PastCommand) -> Result<PastCommand, Error> {
     look.unwrap_or_else(|error| Err(std::io::Error::other(error))).map_err(|error| unreadable("the output", &error))
 }
 
+/// Whether somebody saw a command begin, or something of what it wrote.
+fn has_begun(row: &Command) -> bool {
+    row.started_at.is_some() || row.stdout_bytes > 0 || row.stderr_bytes > 0
+}
+
 /// A piece of a stream, from the journal alone.
 pub(super) async fn read_past(
     inner: &Inner,
@@ -529,9 +534,9 @@ pub(super) async fn read_past(
     length: u64,
 ) -> Result<ReadBytes, Error> {
     let Some(past) = read(inner, row).await? else {
-        // It never ran: it has printed nothing.
-        let nothing = row.status == Status::Failed || row.started_at.is_none();
-        return if nothing { Ok(ReadBytes { bytes: Bytes::default(), total: 0 }) } else { Err(gone()) };
+        // One of which nothing was ever seen has printed nothing.
+        let nothing = ReadBytes { bytes: Bytes::default(), total: 0 };
+        return if has_begun(row) { Err(gone()) } else { Ok(nothing) };
     };
     if past.info.evicted {
         return Err(gone());
