@@ -509,7 +509,9 @@ mod tests {
             numbers in prop::collection::vec(any::<u64>(), 1..20), cut: prop::sample::Index,
         ) {
             let mut log = Vec::new();
-            numbers.iter().for_each(|n| write(&mut log, &chunk(*n, n / 2)));
+            for n in &numbers {
+                write(&mut log, &chunk(*n, n / 2));
+            }
             let cut = &log[..cut.index(log.len() + 1)];
             let strict: Vec<_> = Records::new(cut).map(|(record, size)| (Found::Record(record), size)).collect();
             prop_assert_eq!(Salvage::new(cut).collect::<Vec<_>>(), strict);

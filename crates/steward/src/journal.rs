@@ -52,6 +52,9 @@ pub struct LogPos {
     pub offset: u64,
 }
 
+/// Records, each with the place behind it.
+type Placed = Vec<(Record, LogPos)>;
+
 #[derive(Debug)]
 pub struct Journal {
     dir: PathBuf,
@@ -214,12 +217,7 @@ impl Journal {
     }
 
     /// The records that follow one another from a place on; if there is none, all the bytes to the end of the file.
-    fn whole_at(
-        &self,
-        segment: &Segment,
-        from: LogPos,
-        mut most: u64,
-    ) -> Result<(Vec<(Record, LogPos)>, Vec<u8>), JournalError> {
+    fn whole_at(&self, segment: &Segment, from: LogPos, mut most: u64) -> Result<(Placed, Vec<u8>), JournalError> {
         let failed = |source| JournalError::io(&self.dir, source);
         loop {
             let size = (segment.length - from.offset).min(most);

@@ -91,8 +91,8 @@ pub fn damaged(stream: Stream) -> Fault {
 /// What a failure to read output means: a file that is shorter than it was is damaged, as is one that is gone without a
 /// record of its removal.
 pub fn fault(stream: Stream, error: &io::Error) -> Fault {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound => damaged(stream),
-        _ => Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}")),
+    if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotFound) {
+        return damaged(stream);
     }
+    Fault::new(FaultCode::Unavailable, format!("the output can't be read: {error}"))
 }

@@ -339,11 +339,12 @@ pub(super) fn gone() -> Error {
 
 /// Why something of a command can't be read from its journal.
 pub(super) fn unreadable(what: &str, error: &std::io::Error) -> Error {
-    match error.kind() {
-        std::io::ErrorKind::InvalidData => Error::Refused(Fault::new(FaultCode::Damaged, error.to_string())),
-        std::io::ErrorKind::UnexpectedEof => {
-            Error::Refused(Fault::new(FaultCode::Damaged, format!("{what} is damaged on the disk: it is cut short")))
-        }
-        _ => Error::Io(format!("{what} can't be read: {error}")),
+    let damaged = |message: String| Error::Refused(Fault::new(FaultCode::Damaged, message));
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        return damaged(error.to_string());
     }
+    if error.kind() == std::io::ErrorKind::UnexpectedEof {
+        return damaged(format!("{what} is damaged on the disk: it is cut short"));
+    }
+    Error::Io(format!("{what} can't be read: {error}"))
 }

@@ -96,7 +96,8 @@ pub async fn repair(database: &Path) -> Result<Mended> {
 
 /// Mends the copy of the log and of the pages, and empties what can't be. Whether it did.
 fn mend_files(found: &Look, copy: &Path, mended: &mut Mended) -> io::Result<bool> {
-    let mut emptied = mend_log(found, copy, mended)?;
+    mend_log(found, copy, mended)?;
+    let mut emptied = false;
     for damage in &found.damage {
         let (Damage::Pages { .. }, Some(sums)) = (damage, &found.sums) else { continue };
         // Once more, for the log tells of other pages now.
@@ -110,18 +111,15 @@ fn mend_files(found: &Look, copy: &Path, mended: &mut Mended) -> io::Result<bool
     Ok(emptied)
 }
 
-fn mend_log(found: &Look, copy: &Path, mended: &mut Mended) -> io::Result<bool> {
+fn mend_log(found: &Look, copy: &Path, mended: &mut Mended) -> io::Result<()> {
     let path = sums::beside(copy, "-wal");
     let is_damaged = |damage: &Damage| matches!(damage, Damage::LogHeader | Damage::LogFrames { .. });
     if found.damage.contains(&Damage::NoLog) {
         mended.lost.push("what was written last, since the last checkpoint: the write-ahead log is gone".to_owned());
-        return Ok(false);
+        return Ok(());
     }
-    let Some(damage) = found.damage.iter().find(|damage| is_damaged(damage)) else { return Ok(false) };
-    let written = match damage {
-        Damage::LogFrames { written, .. } => *written,
-        _ => None,
-    };
+    let Some(damage) = found.damage.iter().find(|damage| is_damaged(damage)) else { return Ok(()) };
+    let written = if let Damage::LogFrames { written, .. } = damage { *written } else { None };
     let mut bytes = std::fs::read(&path)?;
     let is_whole = |bytes: &[u8]| {
         Log::read(bytes).is_ok_and(|log| written.map_or(!log.goes_on, |written| log.committed >= written))
@@ -139,8 +137,7 @@ fn mend_log(found: &Look, copy: &Path, mended: &mut Mended) -> io::Result<bool> 
             .push(format!("what was written last: {frames} of {written} frames of the write-ahead log are whole"));
     }
     bytes.truncate(whole.length);
-    std::fs::write(&path, bytes)?;
-    Ok(false)
+    std::fs::write(&path, bytes)
 }
 
 fn mend_page(sums: &Sums, file: &std::fs::File, number: u32, mended: &mut Mended) -> io::Result<bool> {

@@ -174,10 +174,11 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 
 /// SQLite's own sum, over eight bytes at a time.
 fn sum([mut one, mut two]: [u32; 2], bytes: &[u8], order: fn([u8; 4]) -> u32) -> [u32; 2] {
-    for pair in bytes.chunks_exact(8) {
-        let &[a, b, c, d, e, f, g, h] = pair else { break };
-        one = one.wrapping_add(order([a, b, c, d])).wrapping_add(two);
-        two = two.wrapping_add(order([e, f, g, h])).wrapping_add(one);
+    let (words, _) = bytes.as_chunks::<4>();
+    for pair in words.chunks_exact(2) {
+        let [first, second] = pair else { break };
+        one = one.wrapping_add(order(*first)).wrapping_add(two);
+        two = two.wrapping_add(order(*second)).wrapping_add(one);
     }
     [one, two]
 }

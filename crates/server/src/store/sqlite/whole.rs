@@ -124,19 +124,17 @@ fn look_at_log(database: &Path, found: &mut Look) -> io::Result<()> {
     };
     let whole = log.committed;
     match index {
-        Some(index) if index.frames == 0 => {}
         // Also where all was copied: SQLite would take the frames before the damage for newer than what is in the file.
-        Some(index) if index.salts != log.salts || index.frames > whole => {
+        Some(index) if index.frames > 0 && (index.salts != log.salts || index.frames > whole) => {
             found.damage.push(Damage::LogFrames { whole, written: Some(index.frames) });
         }
-        // Up to where it was answered it is whole.
-        Some(_) => {}
         None if log.goes_on && same_boot => found.damage.push(Damage::LogFrames { whole, written: None }),
         None if log.goes_on => found.odd.push(format!(
             "its write-ahead log is whole up to frame {whole} and not behind it: if the machine lost power, nothing that \
              was answered is missing; if not, it is damaged"
         )),
-        None => {}
+        // Up to where it was answered it is whole.
+        Some(_) | None => {}
     }
     found.log = Some(log);
     Ok(())

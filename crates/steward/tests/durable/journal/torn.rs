@@ -109,10 +109,10 @@ fn a_log_that_was_cut_anywhere_has_its_whole_records_and_the_shell_works() {
 
 /// A place in the log behind its head, and in no length: one that is wrong may lead past more than its own record.
 fn place_in_record(log: &[u8], rng: &mut Rng) -> usize {
-    let mut end = MAGIC.len();
-    let starts = Records::new(&log[end..]).map(|(_, size)| {
-        end += size;
-        (end - size, size)
+    let mut start = MAGIC.len();
+    let starts = Records::new(&log[start..]).map(|(_, size)| {
+        start += size;
+        (start - size, size)
     });
     let records: Vec<_> = starts.skip(1).collect();
     let (start, size) = records[usize::try_from(rng.below(records.len() as u64)).unwrap()];
