@@ -101,7 +101,7 @@ fn schedules_that_nobody_has_seen() {
             failed.push(seed);
         }
         let done = seed - from + 1;
-        if done % 10_000 == 0 {
+        if done.is_multiple_of(10_000) {
             println!("{done} seeds from {from} on, {} failed", failed.len());
         }
     }

@@ -158,7 +158,19 @@ impl Memory {
                     unsure.push((place.clone(), value));
                 }
                 (Op::Restore(..), Answer::Restored(after)) => {
-                    let found = values(&after.state);
+                    let mut found = values(&after.state);
+                    // It is shown with what another server has been asked to set meanwhile.
+                    found.retain(|key, value| {
+                        let kept = content.as_ref().is_none_or(|content| content.get(key) == Some(&*value));
+                        let is_set = |(other, _, _): &Told| {
+                            matches!((op, other), (Op::Restore(place, ..), Op::SetEnv(at, name, _)) if place == at && name == key)
+                        };
+                        kept || !step.iter().any(is_set)
+                    });
+                    let content = content.as_ref().map(|content| {
+                        let kept = content.iter().filter(|(key, _)| found.contains_key(*key));
+                        kept.map(|(key, value)| (*key, value.clone())).collect::<Values>()
+                    });
                     if content.as_ref().is_some_and(|content| *content != found) {
                         wrong.push(format!("{} was restored to {found:?}, not {content:?}", after.id));
                     }

@@ -111,6 +111,8 @@ impl Schedule {
         match started {
             Ok(Ok((stead, recovered))) => {
                 self.tell(|| format!("       {recovered:?}"));
+                // Starting may take minutes, and what it found in its future counts from when it was found.
+                self.law.forget(&self.world);
                 return Some(stead);
             }
             Ok(Err(error)) => self.wrong.push(format!("the server did not start: {error}")),
