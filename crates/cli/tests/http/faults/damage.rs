@@ -291,7 +291,7 @@ fn text(id: &str) -> String {
 }
 
 fn expected(id: &str) -> Vec<u8> {
-    (1..=3000).map(|n| format!("{id} {n}\n")).collect::<String>().into_bytes()
+    (1..=3000).flat_map(|n| format!("{id} {n}\n").into_bytes()).collect()
 }
 
 fn run_commands(rig: &Rig) {

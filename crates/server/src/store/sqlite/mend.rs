@@ -172,7 +172,7 @@ async fn into_one_file(database: &Path) -> sqlx::Result<()> {
 /// The files as they were found go into a directory of their own, the whole one where they were.
 fn put_in_place(database: &Path, whole: &Path) -> io::Result<Option<PathBuf>> {
     let parent = database.parent().unwrap_or(Path::new("."));
-    let kept = (1..).map(|number| parent.join(format!("damaged-{number}"))).find(|dir| !dir.exists());
+    let kept = (1..u32::MAX).map(|number| parent.join(format!("damaged-{number}"))).find(|dir| !dir.exists());
     let kept = kept.ok_or_else(|| io::Error::other("no name is free for what was found"))?;
     std::fs::DirBuilder::new().mode(0o700).create(&kept)?;
     let mut some = false;

@@ -1,7 +1,7 @@
 //! Whether a database is as its last server left it, looked at before SQLite opens it: SQLite would believe what it finds.
 
 use super::sums::{self, Phase, Sums, SumsError};
-use super::wal::{Index, Log, NoHeader};
+use super::wal::{Index, Log};
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -114,13 +114,10 @@ fn look_at_log(database: &Path, found: &mut Look) -> io::Result<()> {
         found.damage.extend((was_open || missed).then_some(Damage::NoLog));
         return Ok(());
     };
-    let log = match Log::read(&bytes) {
-        Ok(log) => log,
-        Err(NoHeader) => {
-            let unwritten = index.is_some_and(|index| index.frames <= index.copied);
-            found.damage.extend((!unwritten).then_some(Damage::LogHeader));
-            return Ok(());
-        }
+    let Ok(log) = Log::read(&bytes) else {
+        let unwritten = index.is_some_and(|index| index.frames <= index.copied);
+        found.damage.extend((!unwritten).then_some(Damage::LogHeader));
+        return Ok(());
     };
     let whole = log.committed;
     match index {
