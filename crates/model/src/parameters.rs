@@ -214,7 +214,7 @@ impl Whole<'_> {
                 Some(Open::Substitution) | None => self.plain(byte)?,
             }
         }
-        let joins = self.last == *b"&&" || self.last[1] == b'|';
+        let joins = [*b"&&", *b"|&"].contains(&self.last) || self.last[1] == b'|';
         (self.open.is_empty() && self.documents.is_empty() && !joins).then_some(())
     }
 

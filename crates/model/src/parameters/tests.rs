@@ -70,6 +70,7 @@ fn nothing_is_put_behind_what_could_take_it_in() {
         "a | b |",
         "(a) ||",
         "(a) &&",
+        "(a) |&",
         "(a) && # and",
         "echo $(a | b",
         "echo ${x | b",

@@ -181,10 +181,15 @@ impl Shell {
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
     }
 
-    /// Also for a process that a steward has started which asked nothing.
+    /// Also for a process that a steward has started which asked nothing. A shell may source the file at any moment, and
+    /// one that finds it empty takes the exit status of the command for 0, so the file is exchanged as a whole.
     pub(super) fn write_question(&self, lines: &Lines) -> io::Result<()> {
         match self.dialect {
-            Dialect::Bash => write_private(&self.run.join("k"), lines.question_script().as_bytes()),
+            Dialect::Bash => {
+                let (path, new) = (self.run.join("k"), self.run.join("k.new"));
+                write_private(&new, lines.question_script().as_bytes())?;
+                fs::rename(new, path)
+            }
             Dialect::Posix => Ok(()),
         }
     }
