@@ -23,8 +23,6 @@ pub struct Context {
     pub redefined: BTreeSet<Vec<u8>>,
     /// A trap or `PROMPT_COMMAND` is set: code runs that isn't in the text.
     pub hooked: bool,
-    /// Such code, a function or an alias may redirect the shell itself.
-    pub redirects: bool,
 }
 
 /// Builtins and reserved words of bash, dash and ash that may change more than the directory. What isn't here is
@@ -103,42 +101,6 @@ const REACHING: [&[u8]; 69] = [
 
 pub fn effect_of(text: &[u8], context: &Context) -> Effect {
     if context.hooked || !is_harmless(text, context) { Effect::Unknown } else { Effect::DirectoryOnly }
-}
-
-/// Whether a command may redirect the shell itself, as `exec 2>file` does: by its text, or by a function, an alias, a trap
-/// or a file that it has the shell read.
-pub fn may_redirect(text: &[u8], effect: Effect, context: &Context) -> bool {
-    let has = |word: &Vec<u8>| text.windows(word.len().max(1)).any(|window| window == word.as_slice());
-    let hidden = || context.redirects && (context.hooked || context.redefined.iter().any(has));
-    effect == Effect::Unknown && (speaks_of_redirecting(text) || hidden())
-}
-
-/// Whether `exec` is in a text, or what may lead to it: another text, or a word that is known only when it is run.
-pub fn speaks_of_redirecting(text: &[u8]) -> bool {
-    let plain: Vec<u8> = text.iter().copied().filter(|byte| !b"'\"\\".contains(byte)).collect();
-    let has = |word: &[u8]| plain.windows(word.len()).any(|window| window == word);
-    if has(b"exec") || has(b"eval") || has(b"source") {
-        return true;
-    }
-    let mut begins = true;
-    for (at, byte) in plain.iter().enumerate() {
-        let next = plain.get(at + 1);
-        match byte {
-            b'.' if begins && next.is_none_or(u8::is_ascii_whitespace) => return true,
-            b'$' | b'`' if begins && next != Some(&b'(') => return true,
-            b' ' | b'\t' => {}
-            b'\n' | b';' | b'&' | b'|' | b'(' | b'{' | b'!' => begins = true,
-            _ => begins = ends_with_keyword(plain.get(..=at).unwrap_or_default()),
-        }
-    }
-    false
-}
-
-/// Behind these words a command begins.
-fn ends_with_keyword(text: &[u8]) -> bool {
-    [b"then".as_slice(), b"do", b"else", b"elif", b"if", b"while", b"until", b"time", b"builtin", b"command"]
-        .iter()
-        .any(|word| text.ends_with(word))
 }
 
 fn is_harmless(text: &[u8], context: &Context) -> bool {
@@ -495,43 +457,12 @@ mod tests {
 
     #[test]
     fn a_redefined_name_or_a_hook_makes_anything_possible() {
-        let redefined = Context { redefined: BTreeSet::from([b"ls".to_vec()]), ..Context::default() };
+        let redefined = Context { redefined: BTreeSet::from([b"ls".to_vec()]), hooked: false };
         assert_eq!(effect_of(b"ls", &redefined), Effect::Unknown);
         assert_eq!(effect_of(b"cd /; \\ls", &redefined), Effect::Unknown);
         assert_eq!(effect_of(b"cat ls", &redefined), Effect::DirectoryOnly);
         let hooked = Context { hooked: true, ..Context::default() };
         assert_eq!(effect_of(b"true", &hooked), Effect::Unknown);
-    }
-
-    #[test]
-    fn a_redirection_of_the_shell_itself_is_seen_coming() {
-        let redirects =
-            |text: &str, context: &Context| may_redirect(text.as_bytes(), effect_of(text.as_bytes(), context), context);
-        let fresh = Context::default();
-        for text in [
-            "exec 2>f",
-            "if true; then exec >f; fi",
-            "e''xec >f",
-            "\\exec >f",
-            "eval \"$x\"",
-            ". ./file",
-            "true; . ./file",
-            "source file",
-            "$e 2>f",
-            "x=1; \"$e\" 2>f",
-            "command exec 3>&1",
-            "while :; do . f; done",
-        ] {
-            assert!(redirects(text, &fresh), "{text}");
-        }
-        for text in
-            ["true", "docker exec a b", "x=1", "ls ./a . ..", "for i in *; do rm $i; done", "x=$(date)", "f() { :; }"]
-        {
-            assert!(!redirects(text, &fresh), "{text}");
-        }
-        let known = Context { redefined: BTreeSet::from([b"log".to_vec()]), redirects: true, ..Context::default() };
-        assert!(redirects("log", &known));
-        assert!(!redirects("x=1", &known));
     }
 
     proptest! {

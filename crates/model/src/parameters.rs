@@ -196,7 +196,7 @@ struct Whole<'a> {
     last: [u8; 2],
 }
 
-impl Whole<'_> {
+impl<'a> Whole<'a> {
     fn peek(&self) -> Option<u8> {
         self.text.get(self.at).copied()
     }

@@ -20,7 +20,6 @@ use crate::frame::Stream;
 use crate::ids::ShellId;
 use crate::parameters::Parameters;
 use crate::proto::{CancelReason, Ending, Exec, OpenShell};
-use crate::shell::Target;
 use crate::state::Bytes;
 use minicbor::{Decode, Encode};
 
@@ -138,28 +137,6 @@ pub struct StateMark {
     /// `PIPESTATUS` and `$_`. `None`: the one is `$?`, the other is empty.
     #[n(5)]
     pub parameters: Option<Parameters>,
-    /// Where a command has pointed the shell's own outputs. `None`: nowhere.
-    #[n(6)]
-    pub streams: Option<Streams>,
-}
-
-/// Where the shell's own outputs go, as a command left them with `exec`.
-#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
-#[cbor(map)]
-pub struct Streams {
-    /// Standard output and standard error.
-    #[n(0)]
-    pub targets: [Target; 2],
-    /// What the kernel calls them where they are kept; empty if closed.
-    #[n(1)]
-    pub links: [Bytes; 2],
-}
-
-impl Streams {
-    /// Each where a command has its own.
-    pub fn own() -> Self {
-        Self { targets: crate::shell::OWN, links: Default::default() }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -76,28 +76,6 @@ pub enum Input {
     Terminal,
 }
 
-/// Where an output of a command goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Target {
-    /// Its own standard output.
-    #[default]
-    #[n(0)]
-    Stdout,
-    /// Its own standard error.
-    #[n(1)]
-    Stderr,
-    /// Where the shell's goes, which a command before it has pointed somewhere.
-    #[n(2)]
-    Kept,
-}
-
-/// Redirects the shell itself. With `builtin` before it, bash would take the redirection back.
-const EXEC: &str = "\\command exec";
-
-/// As it is with every shell at first.
-pub const OWN: [Target; 2] = [Target::Stdout, Target::Stderr];
-
 /// One command, ready to be put into the control FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trigger<'a> {
@@ -111,22 +89,10 @@ pub struct Trigger<'a> {
     pub pipe_status: &'a [u8],
     /// `$_` as the command finds it, as a word, if it may look at it.
     pub argument: Option<&'a [u8]>,
-    pub targets: [Target; 2],
-    /// It may redirect the shell itself: the streams are made the shell's own, and looked at when it has ended.
-    pub lasting: bool,
-    /// By what name the shell opens its terminal.
-    pub terminal: &'a str,
     pub overlay: bool,
     pub capture: bool,
     /// A DEBUG or RETURN trap is set. Sourcing hides the first and fires the second; `eval` does as a terminal would.
     pub eval: bool,
-}
-
-impl Trigger<'_> {
-    /// Nothing of the shell is redirected, nor will be.
-    fn is_ordinary(&self) -> bool {
-        self.targets == OWN && !self.lasting
-    }
 }
 
 /// A directory and variables for one command only.
@@ -249,10 +215,10 @@ impl Lines {
     /// `errexit`, is not to see the command's status twice.
     pub fn question(&self, number: u64) -> String {
         let argument = if self.tells_argument() { " \"$_\"" } else { "" };
-        format!("\n\\builtin . {} \"$?\" {number}{argument} || \\builtin return \"$?\"\n", self.path("k"))
+        format!("\n\\builtin . {} \"$?\" {number}{argument} || \\builtin return \"$?\"\n", self.path("p"))
     }
 
-    /// Contents of `k`, which [`Self::question`] sources.
+    /// Contents of `p`, which [`Self::question`] sources.
     pub fn question_script(&self) -> String {
         let left = left("P$2 $1", &format!("${{3:0:{LONGEST}}}"));
         format!("\\builtin printf '%s\\0' {left} 1<>{}\n\\builtin return \"$1\"\n", self.rep)
@@ -268,20 +234,15 @@ impl Lines {
         let p = self.dialect.prefix();
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
-        let set = set_pipe_status(trigger.pipe_status);
-        let outputs = self.outputs(trigger);
-        let input = match trigger.input {
-            Input::Empty => format!("</dev/null{set}"),
-            Input::Given => format!("<{}{set}", self.path(&format!("i.{}", trigger.number))),
-            // Where its own output goes when no command runs, by its real name.
-            Input::Terminal if trigger.is_ordinary() => format!("<&1{set}"),
-            Input::Terminal => format!("<{}{set}", quoted(trigger.terminal)),
-        };
         // Input first: when the outputs are open, it is too, and its other end may be closed.
-        let (first, streams) = if trigger.lasting {
-            (if outputs.is_empty() { String::new() } else { format!("{EXEC}{outputs}; ") }, input)
-        } else {
-            (String::new(), input + &outputs)
+        let outputs =
+            || format!("{} 2>{}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
+        let set = set_pipe_status(trigger.pipe_status);
+        let streams = match trigger.input {
+            Input::Empty => format!("</dev/null{set} >{}", outputs()),
+            Input::Given => format!("<{}{set} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
+            // Where its own output goes when no command runs, by its real name.
+            Input::Terminal => format!("<&1{set} 2>&1"),
         };
         let mut tail = vec![self.say(&trigger.number.to_string())];
         if trigger.input == Input::Terminal && self.dialect == Dialect::Bash {
@@ -306,40 +267,7 @@ impl Lines {
             (0, Some(word)) => format!("{p}: {word}; "),
             (_, word) => format!("{p}. {status} {}|| ", word.map(|word| word + " ").unwrap_or_default()),
         };
-        format!("\n {first}{before}{p}{run} {streams}; {}\n", tail.join("; "))
-    }
-
-    /// The redirections of a command's outputs.
-    fn outputs(&self, trigger: &Trigger<'_>) -> String {
-        if trigger.input == Input::Terminal && trigger.is_ordinary() {
-            return " 2>&1".to_owned();
-        }
-        let redirect = |from: &str, target: Target| {
-            let to = match (target, trigger.input) {
-                (Target::Kept, _) => return String::new(),
-                (_, Input::Terminal) => quoted(trigger.terminal),
-                (Target::Stdout, _) => self.path(&format!("o.{}", trigger.pair)),
-                (Target::Stderr, _) => self.path(&format!("e.{}", trigger.pair)),
-            };
-            format!(" {from}>{to}")
-        };
-        let [out, err] = trigger.targets;
-        redirect("", out) + &redirect("2", err)
-    }
-
-    /// After a command that may have redirected the shell: lets go of the streams that were the command's, which the
-    /// shell's own then wait in the places where it had them at first, and answers. Where those lead tells a steward
-    /// after us that it was done: nobody else opens `/dev/null` for reading, too.
-    pub fn let_go(&self, targets: [Target; 2], terminal: &str, number: u64) -> String {
-        let [out, err] = targets;
-        let out = match out {
-            Target::Stdout => format!(" >{}", quoted(terminal)),
-            Target::Stderr => " 1<>/dev/null".to_owned(),
-            Target::Kept => String::new(),
-        };
-        let err = if err == Target::Kept { "" } else { " 2<>/dev/null" };
-        let line = if out.is_empty() && err.is_empty() { String::new() } else { format!("\n {EXEC}{out}{err}") };
-        format!("{line}{}", self.query(number))
+        format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
     }
 
     /// Contents of `s.N`: the shortest way to make `$?` be N.
@@ -533,15 +461,15 @@ impl Reports {
         loop {
             let fields: Vec<&[u8]> = self.pending.split(|byte| *byte == 0).take(4 + MOST_STATUSES).collect();
             // What stands behind the last NUL is not whole yet.
-            let [first, second, third, rest @ ..] = fields.as_slice() else { return None };
+            let [head, second, third, rest @ ..] = fields.as_slice() else { return None };
             if rest.is_empty() {
                 return None;
             }
-            let head = std::str::from_utf8(first).ok().and_then(|text| {
+            let head = std::str::from_utf8(head).ok().and_then(|text| {
                 let (token, status) = text.split_once(' ')?;
                 Some((Token::parse(token)?, status.parse().ok()?))
             });
-            let (mut used, mut report) = (3, None);
+            let (mut taken, mut report) = (3, None);
             match head {
                 Some((token @ (Token::Left(_) | Token::LeftAtQuery(_)), status)) => {
                     if let Some(count) = number(third).filter(|count| *count <= MOST_STATUSES) {
@@ -550,7 +478,7 @@ impl Reports {
                             Some(statuses) if rest.len() > count => statuses,
                             _ => return None,
                         };
-                        used += count;
+                        taken += count;
                         let left = Some(Parameters::told(second, statuses, status));
                         report = Some(Report { token, status, pwd: Bytes::default(), oldpwd: None, left });
                     }
@@ -561,7 +489,7 @@ impl Reports {
                 }
                 None => {}
             }
-            let length: usize = fields.iter().take(used).map(|field| field.len() + 1).sum();
+            let length: usize = fields.iter().take(taken).map(|field| field.len() + 1).sum();
             self.pending.drain(..length);
             if report.is_some() {
                 return report;
@@ -606,9 +534,6 @@ mod tests {
         last_status: 0,
         pipe_status: &[],
         argument: None,
-        targets: OWN,
-        lasting: false,
-        terminal: "/dev/pts/5",
         overlay: false,
         capture: false,
         eval: false,
@@ -635,25 +560,6 @@ mod tests {
                     \\command . '/r/d' 1<>'/r/st' 2>/dev/null || \\command :; \
                     \\command printf '%s\\0' \"D $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
-    }
-
-    #[test]
-    fn a_command_that_may_redirect_the_shell_gets_its_streams_as_the_shells_own() {
-        let lines = lines(Dialect::Bash);
-        let line = lines.trigger(&Trigger { lasting: true, ..TRIGGER });
-        let want = "\n \\command exec >'/r/o.7' 2>'/r/e.7'; \\builtin . '/r/c' </dev/null; \\builtin printf";
-        assert!(line.starts_with(want), "{line}");
-        let targets = [Target::Kept, Target::Stdout];
-        let line = lines.trigger(&Trigger { targets, ..TRIGGER });
-        assert!(line.starts_with("\n \\builtin . '/r/c' </dev/null 2>'/r/o.7'; "), "{line}");
-        let line = lines.trigger(&Trigger { targets: [Target::Kept; 2], lasting: true, ..TRIGGER });
-        assert!(line.starts_with("\n \\builtin . '/r/c' </dev/null; "), "{line}");
-        let person = Trigger { input: Input::Terminal, ..TRIGGER };
-        assert!(lines.trigger(&person).starts_with("\n \\builtin . '/r/c' <&1 2>&1; "));
-        let line = lines.trigger(&Trigger { targets: [Target::Stdout, Target::Kept], ..person });
-        assert!(line.starts_with("\n \\builtin . '/r/c' <'/dev/pts/5' >'/dev/pts/5'; "), "{line}");
-        let line = lines.let_go([Target::Stdout, Target::Kept], "/dev/pts/5", 9);
-        assert!(line.starts_with("\n \\command exec >'/dev/pts/5'\n"), "{line}");
     }
 
     #[test]

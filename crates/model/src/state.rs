@@ -17,7 +17,7 @@ pub mod capture;
 mod env;
 pub mod restore;
 
-use crate::effect::{Context, speaks_of_redirecting};
+use crate::effect::Context;
 use crate::word::Reader;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,15 +181,7 @@ impl ShellState {
         Context {
             redefined: names.collect(),
             hooked: !self.traps.is_empty() || self.variables.contains_key(b"PROMPT_COMMAND".as_slice()),
-            redirects: self.code().any(speaks_of_redirecting),
         }
-    }
-
-    /// What runs without being in a command's text.
-    fn code(&self) -> impl Iterator<Item = &[u8]> {
-        let hook = self.variables.get(b"PROMPT_COMMAND".as_slice());
-        let named = self.aliases.values().chain(self.traps.values()).chain(hook);
-        named.chain([&self.functions.text]).map(|code| code.0.as_slice())
     }
 
     /// Takes the parts of `other` that per-command overlays touch, for the names given: an overlay never sticks, even

@@ -23,7 +23,6 @@ pub(crate) mod recover;
 mod report;
 mod run;
 mod spawn;
-mod streams;
 mod summing;
 mod trigger;
 mod tty;
@@ -49,7 +48,7 @@ use stead_model::proto::{
     CancelReason, CommandInfo, Ending, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState,
     Summed, Warning,
 };
-use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark, Streams, Sums};
+use stead_model::record::{Accepted, Ended, Head, Record, Spawned, StateMark, Sums};
 use stead_model::shell::{Dialect, Lines, Overlay, Report, Reports};
 use stead_model::state::{Bytes, Capture, ShellState};
 
@@ -75,8 +74,6 @@ pub(crate) struct Shell {
     context: Context,
     /// A command spoke of `enable`: from here on any word may be a builtin loaded from a file.
     loaded: bool,
-    /// A command spoke of redirecting, in a shell whose functions nobody can look at.
-    redirects: bool,
     /// A command spoke of declaring `PIPESTATUS`: it may not be ours to set any more.
     pipe_status_declared: bool,
     baseline: Option<Capture>,
@@ -223,10 +220,6 @@ struct Running {
     overlay: Overlay,
     effect: Effect,
     closing: Closing,
-    /// It may redirect the shell itself.
-    lasting: bool,
-    /// Where the shell's outputs led when it had ended, once looked at.
-    streams: Option<Streams>,
     /// `$?`, `PIPESTATUS` and `$_` as it left them, where it was asked.
     left: Option<(u8, Parameters)>,
     report: Option<Report>,
@@ -316,7 +309,6 @@ impl Shell {
             state: ShellState::default(),
             context: Context::default(),
             loaded: false,
-            redirects: false,
             pipe_status_declared: false,
             baseline: None,
             incarnation: 0,

@@ -62,23 +62,6 @@ pub fn cwd(pid: i32) -> Option<Vec<u8>> {
     Some(link.into_bytes())
 }
 
-/// Where a descriptor of a process leads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Descriptor {
-    /// As the kernel calls it: a path, `pipe:[7]`... What was removed ends in ` (deleted)`.
-    pub link: Vec<u8>,
-    /// It is open for reading and for writing.
-    pub both_ways: bool,
-}
-
-pub fn descriptor(pid: i32, number: u32) -> Option<Descriptor> {
-    let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{number}"), Vec::new()).ok()?.into_bytes();
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{number}")).unwrap_or_default();
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
-    let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or(0);
-    Some(Descriptor { link, both_ways: flags & 3 == 2 })
-}
-
 /// Every process of a session, zombies too.
 pub fn of_session(session: i32) -> Vec<Stat> {
     all().filter(|stat| stat.session == session).collect()

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 fn closing(text: &str) -> Closing {
-    let context = Context { redefined: BTreeSet::from([b"ll".to_vec()]), ..Context::default() };
+    let context = Context { redefined: BTreeSet::from([b"ll".to_vec()]), hooked: false };
     closing_of(text.as_bytes(), effect_of(text.as_bytes(), &context), &context, true)
 }
 

@@ -14,7 +14,7 @@ use stead_model::parameters::{Closing, Parameters};
 use stead_model::proto::{Ending, Event, Fault, FaultCode, ShellExit, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
 use stead_model::recovery::{ending_in_doubt, ending_stopped, ending_unstarted};
-use stead_model::shell::{OWN, Report};
+use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
 
@@ -42,9 +42,6 @@ impl Shell {
         let Some(running) = &mut self.running else { return };
         let Some(report) = running.report.clone() else { return };
         running.stage = Stage::Over;
-        if running.lasting && running.streams.is_none() {
-            return self.look_at_streams(host);
-        }
         self.finish_as(host, &Left::Shell(report));
     }
 
@@ -112,7 +109,6 @@ impl Shell {
         ending.oom_killed = self.oom_killed(host, running, left);
         ending.warnings = std::mem::take(&mut self.warnings);
         let mark = self.capture_state(running, left, &mut ending);
-        ending.warnings.extend(mark.streams.iter().flat_map(super::streams::warnings));
         (ending, mark)
     }
 
@@ -147,9 +143,6 @@ impl Shell {
         match left {
             Left::Shell(report) => {
                 (mark.last_status, mark.parameters) = self.parameters_after(running, report);
-                if let Some(streams) = &running.streams {
-                    mark.streams = Some(streams.clone()).filter(|streams| streams.targets != OWN);
-                }
                 mark.cwd = self.directory(report);
                 mark.oldpwd.clone_from(&report.oldpwd);
                 if running.effect == Effect::Unknown {
@@ -157,7 +150,7 @@ impl Shell {
                 }
             }
             Left::Died { exiting, .. } => {
-                (mark.last_status, mark.parameters, mark.streams) = (0, None, None);
+                (mark.last_status, mark.parameters) = (0, None);
                 if let Some(report) = exiting {
                     after = self.read_capture("xt", ending);
                     // The EXIT trap sources too, and so doesn't see it.
@@ -173,7 +166,7 @@ impl Shell {
                 after = Some(after.unwrap_or_else(|| before.clone()));
             }
             Left::Mute => {
-                (mark.last_status, mark.parameters, mark.streams) = (0, None, None);
+                (mark.last_status, mark.parameters) = (0, None);
                 let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
                 ending.warnings.push(Warning { code: "shell_mute".into(), message: message.into() });
             }

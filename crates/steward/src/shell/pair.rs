@@ -15,7 +15,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::record::Record;
-use stead_model::shell::Target;
 use stead_term::fifo::{self, Condition, Moved};
 use stead_term::poll::Interest;
 
@@ -260,13 +259,7 @@ impl Shell {
     pub(super) fn has_begun(&self, host: &Host, id: u64) -> bool {
         let owner = self.pairs.get(&id).and_then(|pair| pair.owner);
         let written = owner.and_then(|number| self.commands.get(&number)).is_some_and(super::Entry::has_written);
-        written || self.is_held(host, id) || self.has_read_trigger()
-    }
-
-    /// Whether the shell has read the whole line of a command that opens no streams of its own.
-    fn has_read_trigger(&self) -> bool {
-        let kept = self.mark.streams.as_ref().is_some_and(|streams| streams.targets == [Target::Kept; 2]);
-        kept && self.live.as_ref().is_some_and(|live| matches!(fifo::pending(&live.control), Ok(0)))
+        written || self.is_held(host, id)
     }
 
     /// Whether anybody has the streams open at this moment.

@@ -72,7 +72,7 @@ impl Past {
                 // Named a second time: it is to have no command any more.
                 self.let_go = self.spawned.take().filter(|spawned| spawned.incarnation == incarnation);
                 self.env.spawning();
-                (self.mark.parameters, self.mark.streams) = (None, None);
+                self.mark.parameters = None;
                 (self.untouched, self.unproven) = (true, true);
                 // A command that is still open was not read by the process before, or there would be no other yet.
                 let commands = &self.commands;
@@ -365,7 +365,6 @@ impl Shell {
             host.link.park(&self.parked(trigger::PARKED), &trigger).map_err(failed)?;
             trigger
         };
-        self.write_question(&self.lines()).map_err(failed)?;
         let same = still_there(host, spawned).is_some();
         let pid = if same { spawned.pid } else { 0 };
         let mut live = self.live_on(host, pid, self.lines(), [ctl, rep, pty, trigger]).map_err(failed)?;
@@ -414,9 +413,6 @@ impl Shell {
         // for, and the next one catches up.
         let effect = self.effect(&exec, &overlay);
         let closing = self.closing(&exec.text, effect);
-        // What was said to the steward before us of redirecting is not known.
-        self.redirects |= self.dialect == Dialect::Posix;
-        let lasting = self.may_redirect(&exec.text, effect);
         let ends = (parked.remove(&format!("i:{number}")), parked.remove(&format!("q:{number}")));
         let input = self.adopt_input(number, &exec.stdin, ends);
         self.next_query += 1;
@@ -429,8 +425,6 @@ impl Shell {
             overlay,
             effect,
             closing,
-            lasting,
-            streams: None,
             left: None,
             input,
             stage: Stage::Running,

@@ -13,7 +13,7 @@ use stead_model::effect::{Effect, effect_of};
 use stead_model::parameters::{Closing, closing_of, is_blank, is_whole};
 use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, Status, Stdin};
 use stead_model::record::{Accepted, Record, Started};
-use stead_model::shell::{Dialect, Input, OWN, Overlay, Trigger, UNUSED};
+use stead_model::shell::{Dialect, Input, Overlay, Trigger, UNUSED};
 use stead_model::state::Bytes;
 
 /// A follower hears of the start with the first output or the end; if neither comes soon, by itself. A quick command
@@ -107,8 +107,7 @@ impl Shell {
             self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
         };
         let closing = self.closing(&exec.text, effect);
-        let lasting = self.may_redirect(&exec.text, effect);
-        let prepared = self.prepare(host, (number, pair), &exec, &overlay, (effect, lasting), &closing);
+        let prepared = self.prepare(host, (number, pair), &exec, &overlay, effect, &closing);
         let input = match prepared {
             Ok(input) => input,
             Err(error) => {
@@ -135,8 +134,6 @@ impl Shell {
             overlay,
             effect,
             closing,
-            lasting,
-            streams: None,
             left: None,
             input,
             report: None,
@@ -191,7 +188,7 @@ impl Shell {
         (number, pair): (u64, u64),
         exec: &Exec,
         overlay: &Overlay,
-        (effect, lasting): (Effect, bool),
+        effect: Effect,
         closing: &Closing,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
@@ -224,9 +221,7 @@ impl Shell {
                 live.dump.write_all_at(&[UNUSED], 0)?;
             }
         }
-        let terminal = self.terminal_name(exec.stdin == Stdin::Terminal);
         let trigger = self.trigger(number, pair, exec, overlay, effect);
-        let trigger = Trigger { lasting, terminal: &terminal, ..trigger };
         if let Some(line) = self.live.as_ref().map(|live| live.lines.trigger(&trigger)) {
             self.prepare_trigger(&line)?;
         }
@@ -257,9 +252,6 @@ impl Shell {
             last_status: self.mark.last_status,
             pipe_status,
             argument,
-            targets: self.mark.streams.as_ref().map_or(OWN, |streams| streams.targets),
-            lasting: false,
-            terminal: "",
             overlay: !overlay.is_empty(),
             capture: effect == Effect::Unknown,
             eval: self.is_evaluated(),

@@ -35,8 +35,7 @@ impl Shell {
         }
         self.incarnation += 1;
         // Of the process that made them, like jobs.
-        (self.mark.parameters, self.mark.streams) = (None, None);
-        self.redirects = false;
+        self.mark.parameters = None;
         let record = Record::Spawning(self.incarnation);
         self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
         match self.start_process(host) {
@@ -93,8 +92,8 @@ impl Shell {
             oom_points: oom::SHELL,
             stdin,
             terminal: pty.user,
-            // Where it would show its own prompts. Both ways: by this it is told from one that a command opened.
-            stderr: OwnedFd::from(File::options().read(true).write(true).open("/dev/null")?),
+            // Where it would show its own prompts.
+            stderr: OwnedFd::from(File::options().write(true).open("/dev/null")?),
         };
         let pid = spawn::detached(spawn)?;
         let start_time = proc::stat(pid).map_or(0, |stat| stat.start_time);
@@ -170,7 +169,9 @@ impl Shell {
         let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
-        self.write_question(lines)?;
+        if self.dialect == Dialect::Bash {
+            write_private(&self.run.join("p"), lines.question_script().as_bytes())?;
+        }
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["st", "xt", "t"] {
             write_private(&self.place(dump), b"")?;
@@ -179,19 +180,6 @@ impl Shell {
             write_private(&base, b"")?;
         }
         write_private(&self.run.join("x"), lines.exit_script().as_bytes())
-    }
-
-    /// Also for a process that a steward has started which asked nothing. A shell may source the file at any moment, and
-    /// one that finds it empty takes the exit status of the command for 0, so the file is exchanged as a whole.
-    pub(super) fn write_question(&self, lines: &Lines) -> io::Result<()> {
-        match self.dialect {
-            Dialect::Bash => {
-                let (path, new) = (self.run.join("k"), self.run.join("k.new"));
-                write_private(&new, lines.question_script().as_bytes())?;
-                fs::rename(new, path)
-            }
-            Dialect::Posix => Ok(()),
-        }
     }
 
     /// The name under which the keeper has one of this shell's descriptors.

@@ -21,9 +21,6 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// Looks that find it silent before it is given up.
 const ENOUGH: u32 = 4;
 
-/// Looks, a second apart, at a shell that was asked for its state and has not answered: a large one takes its time.
-const MOST_UNANSWERED: u32 = 30;
-
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// The blank line is in the FIFO.
@@ -31,7 +28,6 @@ pub(super) struct Watch {
     /// A question that a shell at its top would answer.
     pub(super) query: Option<u64>,
     silent: u32,
-    unanswered: u32,
     wait: Duration,
 }
 
@@ -43,22 +39,12 @@ impl Watch {
 }
 
 impl Shell {
-    /// Even a shell that has reported may not answer any more.
-    fn watch_answer(&mut self, host: &mut Host, number: u64, waits: bool) {
-        let Some(running) = &mut self.running else { return };
-        running.watch.unanswered = if waits { running.watch.unanswered + 1 } else { 0 };
-        if running.watch.unanswered > MOST_UNANSWERED {
-            return self.fell_silent(host);
-        }
-        host.after(LONGEST, self.key, What::Watch(number));
-    }
-
     pub(crate) fn watch(&mut self, host: &mut Host, number: u64) {
         let Some(running) = self.running.as_ref().filter(|running| running.number == number) else { return };
         // A cancellation watches for itself.
         if running.cancel.is_some() || matches!(running.stage, Stage::CatchingUp(_) | Stage::Over) {
-            let waits = running.cancel.is_none() && matches!(running.stage, Stage::CatchingUp(_));
-            return self.watch_answer(host, number, waits);
+            host.after(LONGEST, self.key, What::Watch(number));
+            return;
         }
         let held = self.is_held(host, running.pair);
         let Some(live) = &mut self.live else { return };

@@ -6,7 +6,6 @@ mod continuity;
 mod descriptors;
 mod exits;
 mod mute;
-mod redirections;
 mod settings;
 mod text;
 mod traps;
