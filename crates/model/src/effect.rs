@@ -104,12 +104,12 @@ pub fn effect_of(text: &[u8], context: &Context) -> Effect {
 }
 
 fn is_harmless(text: &[u8], context: &Context) -> bool {
-    let mut commands = Commands::new(text);
+    let mut commands = Commands { text, at: 0 };
     let mut words = Vec::new();
     loop {
         match commands.next_word() {
             Token::Word(word) => words.push(word),
-            Token::Separator(_) => {
+            Token::Separator => {
                 if !simple_command_is_harmless(&words, context) {
                     return false;
                 }
@@ -135,44 +135,29 @@ fn simple_command_is_harmless(words: &[Word], context: &Context) -> bool {
     !tricky || !words.iter().any(|word| word.expands || word.bytes.starts_with(b"-v"))
 }
 
-pub(crate) struct Word {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) expands: bool,
+struct Word {
+    bytes: Vec<u8>,
+    expands: bool,
 }
 
-pub(crate) enum Token {
+enum Token {
     Word(Word),
-    Separator(Joint),
+    Separator,
     End,
     NotUnderstood,
 }
 
-/// What stands between two simple commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Joint {
-    /// `;` or a new line: the second runs whatever the first did.
-    Sequence,
-    /// `&&` or `||`.
-    Condition,
-    Pipe,
-}
-
-/// Cuts a text that is made of simple commands into words.
-pub(crate) struct Commands<'a> {
+struct Commands<'a> {
     text: &'a [u8],
-    pub(crate) at: usize,
+    at: usize,
 }
 
-impl<'a> Commands<'a> {
-    pub(crate) fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0 }
-    }
-
+impl Commands<'_> {
     fn peek(&self, ahead: usize) -> Option<u8> {
         self.text.get(self.at + ahead).copied()
     }
 
-    pub(crate) fn next_word(&mut self) -> Token {
+    fn next_word(&mut self) -> Token {
         while matches!(self.peek(0), Some(b' ' | b'\t')) {
             self.at += 1;
         }
@@ -180,8 +165,7 @@ impl<'a> Commands<'a> {
         match byte {
             b'\n' | b';' => {
                 self.at += 1;
-                let cases = byte == b';' && self.peek(0) == Some(b';');
-                if cases { Token::NotUnderstood } else { Token::Separator(Joint::Sequence) }
+                if byte == b';' && self.peek(0) == Some(b';') { Token::NotUnderstood } else { Token::Separator }
             }
             b'|' | b'&' => self.operator(byte),
             b'#' => {
@@ -201,11 +185,11 @@ impl<'a> Commands<'a> {
         match (byte, self.peek(1)) {
             (b'|', Some(b'|')) | (b'&', Some(b'&')) => {
                 self.at += 2;
-                Token::Separator(Joint::Condition)
+                Token::Separator
             }
             (b'|', next) if next != Some(b'&') => {
                 self.at += 1;
-                Token::Separator(Joint::Pipe)
+                Token::Separator
             }
             _ => Token::NotUnderstood,
         }
@@ -226,7 +210,7 @@ impl<'a> Commands<'a> {
         }
         match self.word() {
             Token::Word(_) => self.next_word(),
-            Token::Separator(_) | Token::End | Token::NotUnderstood => Token::NotUnderstood,
+            Token::Separator | Token::End | Token::NotUnderstood => Token::NotUnderstood,
         }
     }
 

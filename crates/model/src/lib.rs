@@ -18,7 +18,6 @@ pub mod lease;
 pub mod lines;
 pub mod memory;
 pub mod notice;
-pub mod parameters;
 pub mod place;
 pub mod plain;
 pub mod project;

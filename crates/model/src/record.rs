@@ -18,7 +18,6 @@
 
 use crate::frame::Stream;
 use crate::ids::ShellId;
-use crate::parameters::Parameters;
 use crate::proto::{CancelReason, Ending, Exec, OpenShell};
 use crate::state::Bytes;
 use minicbor::{Decode, Encode};
@@ -134,9 +133,6 @@ pub struct StateMark {
     /// `$?` as the next command finds it.
     #[n(4)]
     pub last_status: u8,
-    /// `PIPESTATUS` and `$_`. `None`: the one is `$?`, the other is empty.
-    #[n(5)]
-    pub parameters: Option<Parameters>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -11,7 +11,6 @@
 //!    └ the command itself                              the directory
 //! ```
 
-use crate::parameters::{LONGEST, MOST, Parameters};
 use crate::state::{Bytes, ShellState};
 use crate::word::quote;
 use minicbor::{Decode, Encode};
@@ -78,17 +77,13 @@ pub enum Input {
 
 /// One command, ready to be put into the control FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trigger<'a> {
+pub struct Trigger {
     pub number: u64,
     /// The pair of FIFOs for its output.
     pub pair: u64,
     pub input: Input,
     /// `$?` as the command finds it.
     pub last_status: u8,
-    /// `PIPESTATUS` as the command finds it, if it is more than `$?` and the command may look at it.
-    pub pipe_status: &'a [u8],
-    /// `$_` as the command finds it, as a word, if it may look at it.
-    pub argument: Option<&'a [u8]>,
     pub overlay: bool,
     pub capture: bool,
     /// A DEBUG or RETURN trap is set. Sourcing hides the first and fires the second; `eval` does as a terminal would.
@@ -125,15 +120,9 @@ impl Lines {
     }
 
     fn say(&self, token: &str) -> String {
-        self.say_after("", token)
-    }
-
-    /// The same with another report before it, all of it as it is at this moment.
-    fn say_after(&self, first: &str, token: &str) -> String {
         let prefix = self.dialect.prefix();
-        let blank = if first.is_empty() { "" } else { " " };
         // `<>`: opening it never waits for us. A shell whose steward and keeper are dead must be able to end.
-        format!("{prefix}printf '%s\\0' {first}{blank}\"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" 1<>{}", self.rep)
+        format!("{prefix}printf '%s\\0' \"{token} $?\" \"$PWD\" \"${{OLDPWD-}}\" 1<>{}", self.rep)
     }
 
     /// The first line a new shell reads. A script that can't be read to its end would leave half a state: then it goes,
@@ -211,38 +200,19 @@ impl Lines {
         format!("{sections}{p}printf 'end\\0'\n")
     }
 
-    /// What is put behind a command's text to be told what it leaves in `PIPESTATUS` and `$_`. `||`: an ERR trap, or
-    /// `errexit`, is not to see the command's status twice.
-    pub fn question(&self, number: u64) -> String {
-        let argument = if self.tells_argument() { " \"$_\"" } else { "" };
-        format!("\n\\builtin . {} \"$?\" {number}{argument} || \\builtin return \"$?\"\n", self.path("p"))
-    }
-
-    /// Contents of `p`, which [`Self::question`] sources.
-    pub fn question_script(&self) -> String {
-        let left = left("P$2 $1", &format!("${{3:0:{LONGEST}}}"));
-        format!("\\builtin printf '%s\\0' {left} 1<>{}\n\\builtin return \"$1\"\n", self.rep)
-    }
-
-    /// What the shell says goes to disk, where the value of a secret must not be.
-    fn tells_argument(&self) -> bool {
-        self.private == self.dir
-    }
-
     /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
-    pub fn trigger(&self, trigger: &Trigger<'_>) -> String {
+    pub fn trigger(&self, trigger: &Trigger) -> String {
         let p = self.dialect.prefix();
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
         // Input first: when the outputs are open, it is too, and its other end may be closed.
         let outputs =
             || format!("{} 2>{}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
-        let set = set_pipe_status(trigger.pipe_status);
         let streams = match trigger.input {
-            Input::Empty => format!("</dev/null{set} >{}", outputs()),
-            Input::Given => format!("<{}{set} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
+            Input::Empty => format!("</dev/null >{}", outputs()),
+            Input::Given => format!("<{} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
             // Where its own output goes when no command runs, by its real name.
-            Input::Terminal => format!("<&1{set} 2>&1"),
+            Input::Terminal => "<&1 2>&1".to_owned(),
         };
         let mut tail = vec![self.say(&trigger.number.to_string())];
         if trigger.input == Input::Terminal && self.dialect == Dialect::Bash {
@@ -261,12 +231,7 @@ impl Lines {
         // runs as their input. (A syntax error in the text makes dash and ash drop the rest of the line; then the shell
         // comes back without a report, which the watch notices.) `||`: a status to be continued must not trip
         // `errexit`; what stands last in the list is not exempt from it.
-        let argument = trigger.argument.map(|word| String::from_utf8_lossy(word).into_owned());
-        let before = match (trigger.last_status, argument) {
-            (0, None) => String::new(),
-            (0, Some(word)) => format!("{p}: {word}; "),
-            (_, word) => format!("{p}. {status} {}|| ", word.map(|word| word + " ").unwrap_or_default()),
-        };
+        let before = if trigger.last_status == 0 { String::new() } else { format!("{p}. {status} || ") };
         format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
     }
 
@@ -347,15 +312,7 @@ impl Lines {
     /// Asks the shell to answer when it is back at the top. The blank lines take up an interrupt that is pending, and
     /// end a line that an interrupt cut in two.
     pub fn query(&self, number: u64) -> String {
-        let left = match self.dialect {
-            // What an interrupted command left, before this line changes it.
-            Dialect::Bash => {
-                let argument = if self.tells_argument() { format!("${{_:0:{LONGEST}}}") } else { String::new() };
-                left(&format!("L{number} $?"), &argument)
-            }
-            Dialect::Posix => String::new(),
-        };
-        format!("\n\n\n {}\n", self.say_after(&left, &format!("Q{number}")))
+        format!("\n\n\n {}\n", self.say(&format!("Q{number}")))
     }
 
     /// After an interrupt, which threw away the rest of the trigger: take back the overlay, capture, and answer.
@@ -375,20 +332,6 @@ pub enum Baseline {
     Known,
 }
 
-/// The fields of a report of what a command left.
-fn left(head: &str, argument: &str) -> String {
-    format!("\"{head}\" \"{argument}\" \"${{#PIPESTATUS[@]}}\" \"${{PIPESTATUS[@]}}\"")
-}
-
-/// An expansion that comes to nothing and sets `PIPESTATUS`: any command that did it would set it again when it ends.
-fn set_pipe_status(statuses: &[u8]) -> String {
-    if statuses.is_empty() {
-        return String::new();
-    }
-    let set = statuses.iter().enumerate().map(|(at, status)| format!("PIPESTATUS[{at}]={status}"));
-    format!("\"${{BASH_VERSINFO[{}]+}}\"", set.collect::<Vec<_>>().join(","))
-}
-
 fn quoted(path: &str) -> String {
     String::from_utf8_lossy(&quote(path.as_bytes())).into_owned()
 }
@@ -401,8 +344,6 @@ pub struct Report {
     pub status: u8,
     pub pwd: Bytes,
     pub oldpwd: Option<Bytes>,
-    /// With [`Token::Left`] and [`Token::LeftAtQuery`], in the place of the directories.
-    pub left: Option<Parameters>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -419,10 +360,6 @@ pub enum Token {
     NoDirectory(u64),
     /// The environment script of this number has been run.
     EnvApplied(u64),
-    /// What the command of this number left in `PIPESTATUS` and `$_`.
-    Left(u64),
-    /// The same as the query of this number finds it.
-    LeftAtQuery(u64),
     BaselineReady,
     Ready,
 }
@@ -439,8 +376,6 @@ impl Token {
             ("Q", rest) => number(rest).map(Self::Answer),
             ("V", rest) => number(rest).map(Self::EnvApplied),
             ("C", rest) => number(rest).map(Self::NoDirectory),
-            ("P", rest) => number(rest).map(Self::Left),
-            ("L", rest) => number(rest).map(Self::LeftAtQuery),
             _ => number(text).map(Self::Ended),
         }
     }
@@ -459,62 +394,19 @@ impl Reports {
 
     pub fn next_report(&mut self) -> Option<Report> {
         loop {
-            let fields: Vec<&[u8]> = self.pending.split(|byte| *byte == 0).take(4 + MOST_STATUSES).collect();
-            // What stands behind the last NUL is not whole yet.
-            let [head, second, third, rest @ ..] = fields.as_slice() else { return None };
-            if rest.is_empty() {
-                return None;
-            }
-            let head = std::str::from_utf8(head).ok().and_then(|text| {
+            let mut ends = self.pending.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at);
+            let (head, pwd, oldpwd) = (ends.next()?, ends.next()?, ends.next()?);
+            let fields: Vec<u8> = self.pending.drain(..=oldpwd).collect();
+            let report = fields.get(..head).and_then(|head| std::str::from_utf8(head).ok()).and_then(|text| {
                 let (token, status) = text.split_once(' ')?;
                 Some((Token::parse(token)?, status.parse().ok()?))
             });
-            let (mut taken, mut report) = (3, None);
-            match head {
-                Some((token @ (Token::Left(_) | Token::LeftAtQuery(_)), status)) => {
-                    if let Some(count) = number(third).filter(|count| *count <= MOST_STATUSES) {
-                        // The field behind the last that is wanted says that this one is whole.
-                        let statuses = match rest.get(..count) {
-                            Some(statuses) if rest.len() > count => statuses,
-                            _ => return None,
-                        };
-                        taken += count;
-                        let left = Some(Parameters::told(second, statuses, status));
-                        report = Some(Report { token, status, pwd: Bytes::default(), oldpwd: None, left });
-                    }
-                }
-                Some((token, status)) => {
-                    let oldpwd = Some(Bytes::from(*third)).filter(|dir| !dir.is_empty());
-                    report = Some(Report { token, status, pwd: Bytes::from(*second), oldpwd, left: None });
-                }
-                None => {}
-            }
-            let length: usize = fields.iter().take(taken).map(|field| field.len() + 1).sum();
-            self.pending.drain(..length);
-            if report.is_some() {
-                return report;
+            let field = |from: usize, to: usize| Bytes::from(fields.get(from + 1..to).unwrap_or_default());
+            if let Some((token, status)) = report {
+                let oldpwd = Some(field(pwd, oldpwd)).filter(|dir| !dir.is_empty());
+                return Some(Report { token, status, pwd: field(head, pwd), oldpwd });
             }
         }
-    }
-}
-
-/// Programs of one pipeline, as far as a report is believed.
-const MOST_STATUSES: usize = 4096;
-
-fn number(field: &[u8]) -> Option<usize> {
-    std::str::from_utf8(field).ok()?.parse().ok()
-}
-
-impl Parameters {
-    /// As a shell told them, with `$?`.
-    fn told(argument: &[u8], statuses: &[&[u8]], status: u8) -> Self {
-        let read = |field: &&[u8]| std::str::from_utf8(field).ok()?.parse::<u8>().ok();
-        let statuses: Option<Vec<u8>> = statuses.iter().map(read).collect();
-        let statuses = statuses.filter(|all| all.len() <= MOST && *all != [status]).unwrap_or_default();
-        let word = if argument.is_empty() { Vec::new() } else { quote(argument) };
-        // A word that was cut off is none.
-        let whole = argument.len() < LONGEST && word.len() <= LONGEST && !word.contains(&b'\n');
-        Self { pipe_status: statuses, argument: if whole { Bytes(word) } else { Bytes::default() } }
     }
 }
 
@@ -527,13 +419,11 @@ mod tests {
         Lines::new(dialect, "/r", 3)
     }
 
-    const TRIGGER: Trigger<'static> = Trigger {
+    const TRIGGER: Trigger = Trigger {
         number: 41,
         pair: 7,
         input: Input::Empty,
         last_status: 0,
-        pipe_status: &[],
-        argument: None,
         overlay: false,
         capture: false,
         eval: false,
@@ -545,9 +435,7 @@ mod tests {
         let want = "\n \\builtin . '/r/c' </dev/null >'/r/o.7' 2>'/r/e.7'; \
                     \\builtin printf '%s\\0' \"41 $?\" \"$PWD\" \"${OLDPWD-}\" 1<>'/r/rep.3'\n";
         assert_eq!(line, want);
-        let (pipe_status, argument) = ([255; MOST], [b'x'; LONGEST]);
         let full = Trigger { input: Input::Given, last_status: 255, overlay: true, capture: true, ..TRIGGER };
-        let full = Trigger { pipe_status: &pipe_status, argument: Some(&argument), ..full };
         let deep = Lines::new(Dialect::Bash, &"/x".repeat(128), 3);
         assert!(deep.trigger(&full).len() < 4096);
     }
@@ -585,45 +473,10 @@ mod tests {
                     status: *status,
                     pwd: Bytes::from(pwd),
                     oldpwd: old.map(Bytes::from),
-                    left: None,
                 })
                 .collect();
             assert_eq!(got, want, "cut every {step} bytes");
         }
-    }
-
-    #[test]
-    fn what_a_command_left_is_read_however_it_is_cut() {
-        let wire = b"P41 3\0a b\x003\x001\x000\x003\0L9 130\0\x001\x00130\x0041 3\0/tmp\0\0";
-        for step in 1..wire.len() {
-            let (mut reports, mut got) = (Reports::default(), Vec::new());
-            for piece in wire.chunks(step) {
-                reports.push(piece);
-                while let Some(report) = reports.next_report() {
-                    got.push((report.token, report.status, report.left));
-                }
-            }
-            let left = Parameters { pipe_status: vec![1, 0, 3], argument: Bytes::from("'a b'") };
-            let want = [
-                (Token::Left(41), 3, Some(left)),
-                (Token::LeftAtQuery(9), 130, Some(Parameters::default())),
-                (Token::Ended(41), 3, None),
-            ];
-            assert_eq!(got, want, "cut every {step} bytes");
-        }
-    }
-
-    #[test]
-    fn parameters_are_set_by_the_line_that_runs_the_command() {
-        let line = lines(Dialect::Bash).trigger(&Trigger {
-            pipe_status: &[1, 0, 3],
-            argument: Some(b"'a b'"),
-            last_status: 3,
-            ..TRIGGER
-        });
-        let want = "\n \\builtin . '/r/s.3' 'a b' || \\builtin . '/r/c' \
-                    </dev/null\"${BASH_VERSINFO[PIPESTATUS[0]=1,PIPESTATUS[1]=0,PIPESTATUS[2]=3]+}\" >'/r/o.7' 2>'/r/e.7'; ";
-        assert!(line.starts_with(want), "{line}");
     }
 
     proptest! {

@@ -43,7 +43,6 @@ use stead_model::effect::{Context, Effect};
 use stead_model::escalate::Escalation;
 use stead_model::frame::Stream;
 use stead_model::ids::CommandId;
-use stead_model::parameters::{Closing, Parameters};
 use stead_model::proto::{
     CancelReason, CommandInfo, Ending, Exec, Fault, FaultCode, OpenShell, Reply, ShellInfo, Status, StoredState,
     Summed, Warning,
@@ -74,8 +73,6 @@ pub(crate) struct Shell {
     context: Context,
     /// A command spoke of `enable`: from here on any word may be a builtin loaded from a file.
     loaded: bool,
-    /// A command spoke of declaring `PIPESTATUS`: it may not be ours to set any more.
-    pipe_status_declared: bool,
     baseline: Option<Capture>,
     incarnation: u64,
     live: Option<Live>,
@@ -219,9 +216,6 @@ struct Running {
     pair: u64,
     overlay: Overlay,
     effect: Effect,
-    closing: Closing,
-    /// `$?`, `PIPESTATUS` and `$_` as it left them, where it was asked.
-    left: Option<(u8, Parameters)>,
     report: Option<Report>,
     stage: Stage,
     cancel: Option<Cancelling>,
@@ -309,7 +303,6 @@ impl Shell {
             state: ShellState::default(),
             context: Context::default(),
             loaded: false,
-            pipe_status_declared: false,
             baseline: None,
             incarnation: 0,
             live: None,

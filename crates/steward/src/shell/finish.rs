@@ -10,7 +10,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 use stead_model::effect::Effect;
-use stead_model::parameters::{Closing, Parameters};
 use stead_model::proto::{Ending, Event, Fault, FaultCode, ShellExit, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
 use stead_model::recovery::{ending_in_doubt, ending_stopped, ending_unstarted};
@@ -142,7 +141,7 @@ impl Shell {
         let (mut after, mut captured) = (None, true);
         match left {
             Left::Shell(report) => {
-                (mark.last_status, mark.parameters) = self.parameters_after(running, report);
+                mark.last_status = report.status;
                 mark.cwd = self.directory(report);
                 mark.oldpwd.clone_from(&report.oldpwd);
                 if running.effect == Effect::Unknown {
@@ -150,7 +149,7 @@ impl Shell {
                 }
             }
             Left::Died { exiting, .. } => {
-                (mark.last_status, mark.parameters) = (0, None);
+                mark.last_status = 0;
                 if let Some(report) = exiting {
                     after = self.read_capture("xt", ending);
                     // The EXIT trap sources too, and so doesn't see it.
@@ -166,7 +165,7 @@ impl Shell {
                 after = Some(after.unwrap_or_else(|| before.clone()));
             }
             Left::Mute => {
-                (mark.last_status, mark.parameters) = (0, None);
+                mark.last_status = 0;
                 let message = "the shell could no longer report and was replaced; what the command changed in it, and its exit status, are unknown";
                 ending.warnings.push(Warning { code: "shell_mute".into(), message: message.into() });
             }
@@ -188,25 +187,6 @@ impl Shell {
         self.state.cwd = mark.cwd.clone();
         self.state.oldpwd.clone_from(&mark.oldpwd);
         mark
-    }
-
-    /// `$?`, `PIPESTATUS` and `$_` as the next command is to find them.
-    fn parameters_after(&self, running: &Running, report: &Report) -> (u8, Option<Parameters>) {
-        let (status, mut left) = match (&running.left, &running.closing) {
-            (Some((status, left)), _) if running.cancel.is_some() => (*status, left.clone()),
-            (Some((_, left)), _) => (report.status, left.clone()),
-            (None, Closing::Nothing) => return (self.mark.last_status, self.mark.parameters.clone()),
-            (None, Closing::Simple(argument)) if !argument.if_success || report.status == 0 => {
-                let argument = argument.word.clone();
-                (report.status, Parameters { argument, ..Parameters::default() })
-            }
-            (None, Closing::Simple(_) | Closing::Asked | Closing::Unknown) => (report.status, Parameters::default()),
-        };
-        if self.has_secrets() {
-            // It would go to disk.
-            left.argument = Bytes::default();
-        }
-        (status, Some(left).filter(|left| *left != Parameters::default()))
     }
 
     /// Makes `after` the shell's state, on disk first.

@@ -72,7 +72,6 @@ impl Past {
                 // Named a second time: it is to have no command any more.
                 self.let_go = self.spawned.take().filter(|spawned| spawned.incarnation == incarnation);
                 self.env.spawning();
-                self.mark.parameters = None;
                 (self.untouched, self.unproven) = (true, true);
                 // A command that is still open was not read by the process before, or there would be no other yet.
                 let commands = &self.commands;
@@ -412,7 +411,6 @@ impl Shell {
         // It may have been started with a builtin loaded that we don't know of: then a capture comes that we don't wait
         // for, and the next one catches up.
         let effect = self.effect(&exec, &overlay);
-        let closing = self.closing(&exec.text, effect);
         let ends = (parked.remove(&format!("i:{number}")), parked.remove(&format!("q:{number}")));
         let input = self.adopt_input(number, &exec.stdin, ends);
         self.next_query += 1;
@@ -424,8 +422,6 @@ impl Shell {
             pair: started.pair,
             overlay,
             effect,
-            closing,
-            left: None,
             input,
             stage: Stage::Running,
             report: None,
@@ -467,12 +463,8 @@ impl Shell {
             match report.token {
                 // What it means has been told with the first command that ended.
                 Token::Ready if past.unproven => self.heard(host, report),
-                Token::BaselineReady
-                | Token::Ready
-                | Token::Answer(_)
-                | Token::LeftAtQuery(_)
-                | Token::EnvApplied(_) => {}
-                Token::Ended(_) | Token::Left(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
+                Token::BaselineReady | Token::Ready | Token::Answer(_) | Token::EnvApplied(_) => {}
+                Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
                     self.heard(host, report);
                 }
             }

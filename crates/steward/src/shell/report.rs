@@ -1,6 +1,6 @@
 //! What the shell says, and what it means for the command it is busy with.
 
-use super::{Running, Shell, Stage};
+use super::{Shell, Stage};
 use crate::host::Host;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -90,19 +90,6 @@ impl Shell {
             }
             Token::Answer(query) => self.answered(host, query, report),
             Token::EnvApplied(number) => self.env_applied(host, number),
-            Token::Left(number) => self.was_left(report, |running| running.number == number),
-            // The first answer after an interrupt: the line that gave it has changed them.
-            Token::LeftAtQuery(query) => self.was_left(report, |running| {
-                let stopped = running.cancel.as_ref().is_some_and(|cancel| cancel.signalled);
-                running.report.is_none() && (stopped || running.watch.query == Some(query))
-            }),
-        }
-    }
-
-    /// What the running command left in `PIPESTATUS` and `$_`; the first to say so counts.
-    fn was_left(&mut self, report: Report, is_of: impl Fn(&Running) -> bool) {
-        if let Some(running) = self.running.as_mut().filter(|running| running.left.is_none() && is_of(running)) {
-            running.left = report.left.map(|left| (report.status, left));
         }
     }
 

@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 use stead_model::effect::{Effect, effect_of};
-use stead_model::parameters::{Closing, closing_of, is_blank, is_whole};
 use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, Status, Stdin};
 use stead_model::record::{Accepted, Record, Started};
 use stead_model::shell::{Dialect, Input, Overlay, Trigger, UNUSED};
@@ -106,8 +105,8 @@ impl Shell {
         } else {
             self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
         };
-        let closing = self.closing(&exec.text, effect);
-        let prepared = self.prepare(host, (number, pair), &exec, &overlay, effect, &closing);
+        let trigger = self.trigger(number, pair, &exec, &overlay, effect);
+        let prepared = self.prepare(host, &trigger, &exec, &overlay);
         let input = match prepared {
             Ok(input) => input,
             Err(error) => {
@@ -133,8 +132,6 @@ impl Shell {
             pair,
             overlay,
             effect,
-            closing,
-            left: None,
             input,
             report: None,
             stage: Stage::Running,
@@ -162,34 +159,13 @@ impl Shell {
         if self.loaded || !overlay.is_empty() { Effect::Unknown } else { effect_of(&exec.text, &self.context) }
     }
 
-    /// How it becomes known what the command leaves in `PIPESTATUS` and `$_`.
-    pub(super) fn closing(&mut self, text: &[u8], effect: Effect) -> Closing {
-        if self.dialect == Dialect::Posix {
-            return if is_blank(text) { Closing::Nothing } else { Closing::Unknown };
-        }
-        if mentions(text, b"PIPESTATUS") {
-            let declares = [b"readonly".as_slice(), b"declare", b"typeset", b"unset"];
-            self.pipe_status_declared |= declares.iter().any(|word| mentions(text, word));
-        }
-        let shows = ["xtrace", "verbose"].iter().any(|option| self.state.options.get(*option) == Some(&true));
-        let may_ask = !shows && !self.is_evaluated() && self.state.aliases.values().all(|alias| is_whole(alias));
-        closing_of(text, effect, &self.context, may_ask)
-    }
-
-    /// A DEBUG or RETURN trap is set.
-    fn is_evaluated(&self) -> bool {
-        self.dialect == Dialect::Bash && ["DEBUG", "RETURN"].iter().any(|trap| self.state.traps.contains_key(*trap))
-    }
-
     /// The trigger itself and everything it names, made before it is sent.
     fn prepare(
         &mut self,
         host: &mut Host,
-        (number, pair): (u64, u64),
+        trigger: &Trigger,
         exec: &Exec,
         overlay: &Overlay,
-        effect: Effect,
-        closing: &Closing,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
             let path = self.run.join(format!("s.{}", self.mark.last_status));
@@ -200,47 +176,28 @@ impl Shell {
         }
         if !overlay.is_empty() {
             let lines = self.lines();
-            super::spawn::write_private(&self.place("w"), &lines.overlay_script(number, overlay))?;
+            super::spawn::write_private(&self.place("w"), &lines.overlay_script(trigger.number, overlay))?;
             super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
         }
-        let capture = effect == Effect::Unknown;
         if let Some(live) = &mut self.live {
-            let mut length = exec.text.len() as u64;
+            let length = exec.text.len() as u64;
             live.text.write_all_at(&exec.text, 0)?;
-            if *closing == Closing::Asked {
-                let question = live.lines.question(number);
-                live.text.write_all_at(question.as_bytes(), length)?;
-                length += question.len() as u64;
-            }
             if length < live.text_length {
                 live.text.set_len(length)?;
             }
             live.text_length = length;
-            if capture {
+            if trigger.capture {
                 // What is in it afterwards is this command's, also for a steward that takes over in between.
                 live.dump.write_all_at(&[UNUSED], 0)?;
             }
         }
-        let trigger = self.trigger(number, pair, exec, overlay, effect);
-        if let Some(line) = self.live.as_ref().map(|live| live.lines.trigger(&trigger)) {
+        if let Some(line) = self.live.as_ref().map(|live| live.lines.trigger(trigger)) {
             self.prepare_trigger(&line)?;
         }
-        self.make_input(host, number, &exec.stdin)
+        self.make_input(host, trigger.number, &exec.stdin)
     }
 
-    fn trigger(&self, number: u64, pair: u64, exec: &Exec, overlay: &Overlay, effect: Effect) -> Trigger<'_> {
-        let (mut pipe_status, mut argument) = (&[][..], None);
-        if let Some(found) = &self.mark.parameters {
-            // What only programs outside of the shell are to do can't see it, unless the text says so.
-            let seen = effect == Effect::Unknown || mentions(&exec.text, b"PIPESTATUS");
-            if seen && !self.pipe_status_declared {
-                pipe_status = &found.pipe_status;
-            }
-        }
-        if self.dialect == Dialect::Bash && (mentions(&exec.text, b"$_") || mentions(&exec.text, b"${_")) {
-            let word = self.mark.parameters.as_ref().map_or(&[][..], |found| &found.argument);
-            argument = Some(if word.is_empty() { b"''" } else { word });
-        }
+    fn trigger(&self, number: u64, pair: u64, exec: &Exec, overlay: &Overlay, effect: Effect) -> Trigger {
         Trigger {
             number,
             pair,
@@ -250,11 +207,10 @@ impl Shell {
                 Stdin::Terminal => Input::Terminal,
             },
             last_status: self.mark.last_status,
-            pipe_status,
-            argument,
             overlay: !overlay.is_empty(),
             capture: effect == Effect::Unknown,
-            eval: self.is_evaluated(),
+            eval: self.dialect == Dialect::Bash
+                && ["DEBUG", "RETURN"].iter().any(|trap| self.state.traps.contains_key(*trap)),
         }
     }
 
@@ -280,8 +236,4 @@ impl Shell {
         }
         Ok(Overlay { cwd: Some(Bytes::from(cwd.as_os_str().as_bytes())), env: exec.env.clone() })
     }
-}
-
-fn mentions(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window == word)
 }

@@ -2,7 +2,6 @@
 //! none of which may cost more than the command itself. The modules hold the rest, by what they attack.
 
 mod bytes;
-mod continuity;
 mod descriptors;
 mod exits;
 mod mute;
