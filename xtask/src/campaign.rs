@@ -25,7 +25,7 @@ mod wire;
 
 use crate::cargo::{self, Workspace};
 use crate::failed::{Failed, Result, While};
-use plan::{Plan, Provider};
+use plan::{Fault, Plan, Provider};
 use server::Server;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -34,8 +34,12 @@ use wire::Wire;
 #[derive(Debug)]
 pub(crate) struct Options {
     rounds: u32,
+    /// The number of the first round: a later one of a plan can be repeated without those before it.
+    first: u32,
     seed: u64,
     provider: Option<Provider>,
+    /// Kills at this kind of process only.
+    fault: Option<Fault>,
     /// A `stead` that is built already.
     program: Option<PathBuf>,
     /// Load instead of rounds: so many commands.
@@ -52,6 +56,14 @@ impl Options {
             let number = |value: &str| value.parse::<u64>().or_failed(format!("`{value}` is no number"));
             match *flag {
                 "--rounds" => options.rounds = u32::try_from(number(value()?)?).or_failed("too many rounds")?,
+                "--first" => options.first = u32::try_from(number(value()?)?).or_failed("too large")?,
+                "--fault" => {
+                    let name = *value()?;
+                    let fault = Fault::named(name).or_failed(format!(
+                        "`{name}` is none of `server`, `steward`, `keeper`, `shell`, `instance` and `all`"
+                    ))?;
+                    options.fault = Some(fault);
+                }
                 "--seed" => options.seed = number(value()?)?,
                 "--load" => options.load = Some(commands),
                 "--commands" => commands = number(value()?)?,
@@ -79,7 +91,7 @@ fn now() -> u64 {
 }
 
 /// Rounds in the gate, and their plan: the same in each run, so that the gate judges the same code alike.
-const GATE: Options = Options { rounds: 30, seed: 7, provider: None, program: None, load: None };
+const GATE: Options = Options { rounds: 30, first: 0, seed: 7, provider: None, fault: None, program: None, load: None };
 
 /// The rounds that every change must pass, on the `stead` of this workspace. Gives their last line.
 pub(crate) fn gate(workspace: &Workspace) -> Result<String> {
@@ -123,10 +135,11 @@ fn run_rounds(options: &Options, program: &Path) -> Result<String> {
     let mut server = Server::start(program, scratch.path())?;
     let (mut commands, mut kills, mut violations) = (0, 0, 0);
     let both = is_available(&server.wire(), Provider::Namespace)? && options.provider.is_none();
-    for round in 0..options.rounds {
+    for round in options.first..options.first.saturating_add(options.rounds) {
         let turn = if both && round % 2 == 1 { Provider::Namespace } else { Provider::Local };
         let provider = options.provider.unwrap_or(turn);
         let plan = Plan::new(options.seed, round, provider, both);
+        let plan = options.fault.into_iter().fold(plan, Plan::with_faults);
         let begun = Instant::now();
         let outcome = round::run(&mut server, scratch.path(), &plan)?;
         commands += outcome.commands;

@@ -56,6 +56,8 @@ Usage: cargo xtask test [--quick]
     --rounds N     so many rounds (30)
     --seed S       the plan of another run; else a new one
     --provider P   only `local` or only `namespace`; else each in turn, with moves between them
+    --first N      begins with this round of the plan (0)
+    --fault KIND   kills only `server`, `steward`, `keeper`, `shell`, `instance` or `all`
     --program FILE a `stead` that is built already
     --load         instead of that, many clients at one instance on a machine that is kept busy;
                    every field of every answer is checked

@@ -48,6 +48,8 @@ pub(crate) struct Seat {
     changed: AtomicBool,
     /// Somebody waits for the store to have what was acknowledged.
     asked: Notify,
+    /// The runtime could not be asked for what was acknowledged: its steward was killed since.
+    cut_off: Notify,
     /// States told by the runtime, on their way to the store.
     noted: Mutex<BTreeMap<u64, ShellState>>,
     left: CancellationToken,
@@ -123,6 +125,7 @@ impl Seat {
             dirty: Notify::new(),
             changed: AtomicBool::new(false),
             asked: Notify::new(),
+            cut_off: Notify::new(),
             noted: Mutex::default(),
             left: CancellationToken::new(),
             hidden: Mutex::default(),
@@ -237,18 +240,22 @@ impl Seat {
         }
     }
 
-    /// Waits until the store has what was acknowledged, or nobody is left to bring it there.
-    pub(crate) async fn settle(&self) {
+    /// Waits until the store has what was acknowledged. `false`: nobody can bring it there from here.
+    pub(crate) async fn settle(&self) -> bool {
         let wanted = self.acknowledged.load(Ordering::Relaxed);
         let mut committed = self.committed.subscribe();
+        let cut_off = self.cut_off.notified();
         if *committed.borrow_and_update() < wanted {
             self.asked.notify_one();
+            // It may have been tried in vain before.
+            self.dirty.notify_one();
         }
         tokio::select! {
             biased;
-            _ = committed.wait_for(|version| *version >= wanted) => {}
-            () = self.left.cancelled() => {}
-            () = tokio::time::sleep(SETTLE) => {}
+            _ = committed.wait_for(|version| *version >= wanted) => true,
+            () = self.left.cancelled() => false,
+            () = cut_off => false,
+            () = tokio::time::sleep(SETTLE) => false,
         }
     }
 
@@ -427,7 +434,10 @@ async fn write_states(core: Arc<Core>, seat: Arc<Seat>) {
                 return;
             }
             // The steward has it; whoever opens the terminal next brings it.
-            Err(CommitError::Runtime(error)) => tracing::debug!(%error, terminal = %seat.terminal, "no state now"),
+            Err(CommitError::Runtime(error)) => {
+                tracing::debug!(%error, terminal = %seat.terminal, "no state now");
+                seat.cut_off.notify_waiters();
+            }
             Err(CommitError::Store(error)) => {
                 tracing::error!(%error, terminal = %seat.terminal, "a state could not be written to the store");
                 tokio::select! {

@@ -21,6 +21,9 @@ pub(super) struct History(Mutex<Vec<Strike>>);
 /// A keeper and a steward that are killed so soon one after the other may have been dead together.
 const TOGETHER: Duration = Duration::from_secs(5);
 
+/// The kernel ends the processes of a namespace after its first one, in its own time; until then commands reach them.
+const DYING: Duration = Duration::from_secs(1);
+
 impl History {
     pub(super) fn note(&self, strike: Strike) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(strike);
@@ -41,21 +44,24 @@ impl History {
             Some((lease, _)) => leases.contains(lease),
             None => strike.fault == Fault::All,
         };
-        let during = |strike: &Strike| strike.begun <= ended && strike.over >= sent;
+        let is_enclosed = |strike: &Strike| matches!(strike.lease, Some((_, Provider::Namespace)));
+        let during = |strike: &Strike| {
+            let dying = if is_enclosed(strike) { DYING } else { Duration::ZERO };
+            strike.begun <= ended && strike.over + dying >= sent
+        };
         let mut seen = Circumstances::default();
         let server = |strike: &&Strike| matches!(strike.fault, Fault::Server | Fault::All);
         seen.server_killed = strikes.iter().filter(server).any(during);
         for strike in strikes.iter().filter(|strike| hits(strike)) {
             // Shells end with whoever holds their terminals, too.
             seen.shell_killed_before |= strike.fault != Fault::Steward && strike.begun <= ended;
-            let enclosed = matches!(strike.lease, Some((_, Provider::Namespace)));
             match strike.fault {
                 Fault::Shell => {
                     seen.shell_killed |= during(strike);
                 }
                 Fault::Instance | Fault::All => seen.instance_killed |= during(strike),
                 // The first process of its namespace takes all others with it.
-                Fault::Keeper if enclosed => seen.instance_killed |= during(strike),
+                Fault::Keeper if is_enclosed(strike) => seen.instance_killed |= during(strike),
                 Fault::Keeper => {
                     seen.keeper_killed |= strike.begun <= ended;
                     let with_steward =
@@ -108,5 +114,16 @@ mod tests {
         assert!(!local.instance_killed && local.keeper_killed);
         let both = [strike(Fault::Keeper, Provider::Local, now), strike(Fault::Steward, Provider::Local, now)];
         assert!(seen(&both, "l", now, now).instance_killed);
+    }
+
+    #[test]
+    fn a_command_may_reach_a_namespace_that_is_just_dying() {
+        let now = Instant::now();
+        let later = |ms| now + Duration::from_millis(ms);
+        let keeper = |provider| [strike(Fault::Keeper, provider, now)];
+        assert!(seen(&keeper(Provider::Namespace), "l", later(500), later(600)).instance_killed);
+        assert!(!seen(&keeper(Provider::Namespace), "l", later(1500), later(1600)).instance_killed);
+        let instance = [strike(Fault::Instance, Provider::Local, now)];
+        assert!(!seen(&instance, "l", later(500), later(600)).instance_killed);
     }
 }

@@ -74,7 +74,10 @@ pub(super) fn judge(
         "lost" => judge.lost(terminal),
         other => judge.violations.push(format!("status `{other}`, which is no end")),
     }
-    if matches!(status, "exited" | "timed_out") || status == "cancelled" && seen.record["exit_code"] == 130 {
+    // Its time may be over before its shell has had it, while its steward is dead.
+    let never_ran = status == "timed_out" && seen.runs == 0 && seen.record["state_version"] == terminal.version;
+    let changes = matches!(status, "exited" | "timed_out") || status == "cancelled" && seen.record["exit_code"] == 130;
+    if changes && !never_ran {
         terminal.version += 1;
         let version = &seen.record["state_version"];
         judge.check(*version == terminal.version, || {
@@ -157,6 +160,11 @@ impl Judge<'_> {
         for warning in warnings.unwrap_or_default() {
             let fair = match warning["code"].as_str() {
                 Some("shell_restarted") => self.circumstances.shell_killed_before,
+                // Its shell was just saying what it leaves when it was told to end.
+                Some("state_not_captured") => {
+                    let was_stopped = matches!(self.field("status").as_str(), Some("cancelled" | "timed_out"));
+                    was_stopped && self.command.body.ends_shell()
+                }
                 _ => false,
             };
             self.check(fair, || format!("a warning that nothing called for: {warning}"));

@@ -79,7 +79,7 @@ pub(super) enum Way {
 
 /// What is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Server,
     Steward,
     Keeper,
@@ -88,6 +88,20 @@ pub(super) enum Fault {
     Instance,
     /// The server, and every process of every instance.
     All,
+}
+
+impl Fault {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "server" => Self::Server,
+            "steward" => Self::Steward,
+            "keeper" => Self::Keeper,
+            "shell" => Self::Shell,
+            "instance" => Self::Instance,
+            "all" => Self::All,
+            _ => return None,
+        })
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,6 +132,14 @@ impl Plan {
         let count = chance.between(4, 8);
         let faults = (0..count).map(|_| PlannedFault::new(&mut chance)).collect();
         Self { clients, faults }
+    }
+
+    /// The same with every kill at something of this kind.
+    pub(super) fn with_faults(mut self, fault: Fault) -> Self {
+        for planned in &mut self.faults {
+            planned.fault = fault;
+        }
+        self
     }
 }
 

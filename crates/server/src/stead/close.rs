@@ -224,7 +224,7 @@ pub(super) async fn pause(
     inner.ledger.flush().await;
     for seat in &seats {
         // What is acknowledged is in the store before the one who could tell it sleeps.
-        seat.settle().await;
+        super::known::settle(inner, seat).await?;
         seat.retire();
         super::reap::write_down_seat(inner, seat).await?;
     }
@@ -293,7 +293,7 @@ async fn pause_on_exit(inner: &Arc<Inner>, lease: &LeaseId) -> Result<(), Error>
     inner.ledger.flush().await;
     let seats: Vec<_> = inner.seats().iter().filter(|seat| seat.lease == *lease).cloned().collect();
     for seat in seats {
-        seat.settle().await;
+        super::known::settle(inner, &seat).await?;
     }
     if inner.leases.pause(lease, Force::Yes, Vec::new(), "exit").await?.lease.instance.is_some() {
         super::reap::write_down_all(inner, |seat| seat.lease == *lease).await?;

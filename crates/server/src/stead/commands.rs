@@ -203,7 +203,13 @@ impl Inner {
             }
         };
         if !known.status.is_final() {
-            return row.joined(known);
+            let was_queued = row.status == Status::Queued;
+            let newest = row.joined(known);
+            // Whoever is told that it runs is not to hear later that it waits, when its steward can't be asked.
+            if was_queued && newest.status == Status::Running {
+                self.ledger.note(newest.clone()).await;
+            }
+            return newest;
         }
         // Whoever is told that it has ended must hear the same tomorrow.
         self.settle(known).await.unwrap_or(row)

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::lease::Ready;
 use crate::provider::{Handle, Surroundings, Trouble, in_time};
 use crate::runtime::{Captured, RuntimeError};
+use crate::seat::{CommitError, Seat};
 use crate::steward::StewardError;
 use stead_model::ids::{InstanceId, ShellId};
 use stead_model::lease::{Lease, Observed};
@@ -18,7 +19,7 @@ use stead_model::terminal::Terminal;
 pub(super) async fn newest(inner: &Inner, terminal: &Terminal) -> Result<Terminal, Error> {
     let gone = || Error::NotFound { kind: "terminal", id: terminal.id.to_string() };
     if let Some(seat) = inner.seat(&terminal.id) {
-        seat.settle().await;
+        settle(inner, &seat).await?;
         return inner.core.store.terminal(&terminal.id).await?.ok_or_else(gone);
     }
     if terminal.generation == 0 {
@@ -33,6 +34,34 @@ pub(super) async fn newest(inner: &Inner, terminal: &Terminal) -> Result<Termina
     let surroundings = inner.core.provider(&lease.provider)?.surroundings(&lease.workspace);
     let state = as_stored(captured.state, &surroundings);
     Ok(Terminal { version: captured.version, content_version: captured.version, state, ..terminal.clone() })
+}
+
+/// Waits until the store has what a seat has acknowledged. If the way to its shell is broken, its steward, which has been
+/// started again, is asked by another: whoever reads the row next is not to find less than was answered.
+pub(super) async fn settle(inner: &Inner, seat: &Seat) -> Result<(), Error> {
+    if seat.settle().await || seat.is_left() {
+        return Ok(());
+    }
+    let Some(terminal) = inner.core.store.terminal(&seat.terminal).await? else { return Ok(()) };
+    let Some(lease) = inner.core.store.lease(&seat.lease).await? else { return Ok(()) };
+    if !inner.core.provider(&lease.provider)?.capabilities().steward {
+        return Ok(());
+    }
+    match catch_up(inner, seat, &terminal, &lease).await {
+        // Deleted meanwhile, with what it knew.
+        Err(_) if inner.core.store.terminal(&seat.terminal).await?.is_none() => Ok(()),
+        done => done,
+    }
+}
+
+async fn catch_up(inner: &Inner, seat: &Seat, terminal: &Terminal, lease: &Lease) -> Result<(), Error> {
+    let Some(captured) = look(inner, terminal, lease).await? else { return Ok(()) };
+    seat.commit_captured(&inner.core, captured).await.or_else(|error| match error {
+        // Somebody else has it, and what was acknowledged.
+        CommitError::Gone | CommitError::Stale(_) => Ok(()),
+        CommitError::Runtime(error) => Err(error.into()),
+        CommitError::Store(error) => Err(error.into()),
+    })
 }
 
 /// The same for a plain read, which opens no shell. A steward that can't be asked changes nothing: then the store's row

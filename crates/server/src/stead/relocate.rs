@@ -128,7 +128,7 @@ async fn refuse_if_busy(inner: &Inner, thread: &Thread) -> Result<(), Error> {
     }
     for seat in inner.clear_seats(&thread.lease, Force::No)? {
         // What is acknowledged is in the store before the one who could tell it is left.
-        seat.settle().await;
+        super::known::settle(inner, &seat).await?;
         seat.retire();
         super::reap::write_down_seat(inner, &seat).await?;
     }

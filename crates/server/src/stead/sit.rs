@@ -20,6 +20,9 @@ use stead_model::thread::Thread;
 /// Stewards that may die in a row while they greet us.
 const GREETINGS: u32 = 10;
 
+/// How often a terminal is opened whose instance or steward goes away meanwhile.
+const TRIES: u32 = 4;
+
 /// The seat of a thread's terminal: the one there is, or a new one.
 pub(super) async fn down(inner: &Arc<Inner>, at: &Where) -> Result<Arc<Seat>, Error> {
     if let Some(seat) = taken(inner, at) {
@@ -130,14 +133,17 @@ fn taken(inner: &Inner, at: &Where) -> Option<Arc<Seat>> {
 }
 
 /// Opens a terminal. Its instance may be put to sleep or destroyed in the middle of it, by the reaper or by somebody who
-/// shares it and can't know that we are coming: then it is opened once more.
+/// shares it and can't know that we are coming; or its steward may be killed, again and again: then it is opened again.
 async fn open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<Arc<Seat>, Error> {
-    match try_open(inner, at, opened).await {
-        Err(Error::Broken(error)) => {
-            tracing::debug!(error, thread = %at.thread, "opening the terminal once more");
-            try_open(inner, at, opened).await
+    let mut tries = 1;
+    loop {
+        match try_open(inner, at, opened).await {
+            Err(Error::Broken(error)) if tries < TRIES => {
+                tracing::debug!(error, thread = %at.thread, "opening the terminal once more");
+                tries += 1;
+            }
+            opened => return opened,
         }
-        opened => opened,
     }
 }
 

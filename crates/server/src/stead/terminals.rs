@@ -54,7 +54,7 @@ impl Stead {
     /// The thread's terminal of that name, with everything that an answer has acknowledged.
     pub async fn terminal(&self, thread: &ThreadId, name: &str) -> Result<Terminal, Error> {
         if let Some(seat) = self.inner.seat_named(thread, name) {
-            seat.settle().await;
+            settle_for_reading(&self.inner, &seat).await;
         }
         let terminal = self.inner.core.store.terminal_named(thread, name).await?;
         let terminal = terminal.ok_or_else(|| Error::NotFound { kind: "terminal", id: name.to_owned() })?;
@@ -118,7 +118,7 @@ impl Stead {
     /// The versions whose content changed, newest first.
     pub async fn states(&self, terminal: &TerminalId) -> Result<Vec<KeptState>, Error> {
         if let Some(seat) = self.inner.seat(terminal) {
-            seat.settle().await;
+            settle_for_reading(&self.inner, &seat).await;
         }
         let mut states = self.inner.core.store.states(terminal).await?;
         super::env::hide(&self.inner, terminal, &mut states).await?;
@@ -130,6 +130,13 @@ impl Stead {
         let (inner, terminal) = (Arc::clone(&self.inner), terminal.clone());
         let work = async move { restore(&inner, &terminal, version).await };
         self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+}
+
+/// A plain read tells what is known where a steward can't be asked.
+async fn settle_for_reading(inner: &Inner, seat: &Seat) {
+    if let Err(error) = super::known::settle(inner, seat).await {
+        tracing::debug!(%error, terminal = %seat.terminal, "its steward can't be asked for its state");
     }
 }
 
@@ -145,7 +152,7 @@ async fn restore(inner: &Arc<Inner>, id: &TerminalId, version: u64) -> Result<Te
         let known = store.terminal(id).await?.ok_or_else(not_found)?;
         let seat = seat_for_restore(inner, &known).await?;
         if let Some(seat) = &seat {
-            seat.settle().await;
+            super::known::settle(inner, seat).await?;
         }
         let before = store.terminal(id).await?.ok_or_else(not_found)?;
         if before.generation != seat.as_ref().map_or(known.generation, |seat| seat.generation) {

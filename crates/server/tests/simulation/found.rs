@@ -291,9 +291,10 @@ fn a_terminal_that_could_not_be_opened_again_keeps_its_state_all_the_same() {
     rig.live(async |stead| {
         run(&stead, "a", "cd /x").await;
         rig.fake.next(Call::Run, Mischief::FailBefore);
-        // Twice: an opening that breaks is tried once more.
-        rig.fake.next(Call::Capture, Mischief::FailBefore);
-        rig.fake.next(Call::Capture, Mischief::FailBefore);
+        // An opening that breaks is tried three times more.
+        for _ in 0..4 {
+            rig.fake.next(Call::Capture, Mischief::FailBefore);
+        }
         let broken = sandbox(&stead, "a").await.unwrap().run(Execute::new("pwd")).await;
         assert!(broken.is_err(), "{broken:?}");
         let after = run(&stead, "a", "cd /y").await;

@@ -1,6 +1,6 @@
 //! `kill -9` of the server, over and over, under load.
 
-use crate::rig::{PATIENCE, Rig, rounds};
+use crate::rig::{PATIENCE, Rig, rounds, wait_for};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -260,5 +260,29 @@ fn check(rig: &Rig, thread: &str, acknowledged: &BTreeMap<String, Value>) {
     if acknowledged.len() < 990 {
         let known = |id: &&str| listed.iter().any(|record| record["id"] == **id);
         assert!(ids.iter().all(known), "something is not in its thread's history");
+    }
+}
+
+#[test]
+fn a_fork_just_after_its_steward_was_killed_has_the_state_that_was_answered_last() {
+    let mut rig = Rig::new();
+    rig.post("/api/threads", &json!({ "id": "t", "provider": "local" })).is(201);
+    rig.exec("t", "kept=none");
+    for round in 0..rounds(6) {
+        let body =
+            json!({ "command": format!("sleep 0.3; kept={round}; cd /usr; echo set"), "id": format!("c{round}") });
+        let mut background = body.clone();
+        background["background"] = json!(true);
+        rig.post("/api/threads/t/exec", &background).is(202);
+        rig.kill();
+        rig.start();
+        let steward = wait_for("the steward", || super::memory::steward(&rig));
+        // Heard of by a server that did not send it, and so was told no state with it.
+        assert_eq!(rig.post("/api/threads/t/exec", &body).is(200)["stdout"], "set\n");
+        // Before the store has the state: the answer doesn't wait for that.
+        rustix::process::kill_process(steward, rustix::process::Signal::KILL).unwrap();
+        let fork = format!("f{round}");
+        rig.post("/api/threads/t/fork", &json!({ "id": fork, "workspace": "copy" })).is(201);
+        assert_eq!(rig.exec(&fork, "echo $kept; pwd")["stdout"], format!("{round}\n/usr\n"));
     }
 }
