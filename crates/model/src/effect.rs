@@ -23,6 +23,10 @@ pub struct Context {
     pub redefined: BTreeSet<Vec<u8>>,
     /// A trap or `PROMPT_COMMAND` is set: code runs that isn't in the text.
     pub hooked: bool,
+    /// Such code, a function or an alias may redirect the shell itself.
+    pub redirects: bool,
+    /// A line of ours would be seen: what is run or read is printed, or a trap fires for each command.
+    pub watched: bool,
 }
 
 /// Builtins and reserved words of bash, dash and ash that may change more than the directory. What isn't here is
@@ -441,7 +445,7 @@ mod tests {
 
     #[test]
     fn a_redefined_name_or_a_hook_makes_anything_possible() {
-        let redefined = Context { redefined: BTreeSet::from([b"ls".to_vec()]), hooked: false };
+        let redefined = Context { redefined: BTreeSet::from([b"ls".to_vec()]), ..Context::default() };
         assert_eq!(effect_of(b"ls", &redefined), Effect::Unknown);
         assert_eq!(effect_of(b"cd /; \\ls", &redefined), Effect::Unknown);
         assert_eq!(effect_of(b"cat ls", &redefined), Effect::DirectoryOnly);

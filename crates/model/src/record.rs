@@ -16,6 +16,7 @@
 //!     └──────────────────────────────────┘  never ran: cancelled in the queue, or failed
 //! ```
 
+use crate::epilogue::Outputs;
 use crate::frame::Stream;
 use crate::ids::ShellId;
 use crate::proto::{CancelReason, Ending, Exec, OpenShell};
@@ -133,6 +134,20 @@ pub struct StateMark {
     /// `$?` as the next command finds it.
     #[n(4)]
     pub last_status: u8,
+    /// `PIPESTATUS` as the next command finds it. `None`: it is `$?`.
+    #[n(5)]
+    #[cbor(with = "minicbor::bytes")]
+    pub pipe_status: Option<Vec<u8>>,
+    /// Where a command has pointed the shell's own outputs. `None`: nowhere.
+    #[n(6)]
+    pub outputs: Option<Outputs>,
+}
+
+impl StateMark {
+    /// Leaves out what belongs to the process that had it, like its jobs, and is not brought back in another.
+    pub fn forget_process(&mut self) {
+        (self.pipe_status, self.outputs) = (None, None);
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]

@@ -1,7 +1,7 @@
 //! What becomes of a command that a steward left open when it died. A command runs at most once: it is started only if
 //! the shell certainly never had it and nobody has asked for its end.
 
-use crate::proto::{CancelReason, Ending, Status};
+use crate::proto::{CancelReason, Ending, Fault, Status};
 
 /// Whether the line that runs the command was put into the shell's control FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +71,17 @@ pub fn ending_in_doubt(cancelled: Option<CancelReason>) -> Ending {
     cancelled.map_or_else(|| Ending::new(Status::Lost, None), ending_stopped)
 }
 
+/// A command that no shell gets any more. A follower who was told that it has started is not to hear that it never ran
+/// (`failed`): the command is lost then.
+pub fn ending_without_shell(was_started: bool, fault: Fault) -> Ending {
+    let status = if was_started { Status::Lost } else { Status::Failed };
+    Ending { error: Some(fault), ..Ending::new(status, None) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::FirstSignal;
+    use crate::proto::{FaultCode, FirstSignal};
 
     const ASKED: CancelReason = CancelReason::Asked(FirstSignal::Interrupt);
 
@@ -116,5 +123,13 @@ mod tests {
         assert_eq!(ending_in_doubt(None), Ending::new(Status::Lost, None));
         assert_eq!(ending_in_doubt(Some(ASKED)), Ending::new(Status::Cancelled, Some(130)));
         assert_eq!(ending_in_doubt(Some(CancelReason::TimedOut)), Ending::new(Status::TimedOut, Some(-1)));
+    }
+
+    #[test]
+    fn what_was_told_to_have_started_never_fails() {
+        let fault = Fault::new(FaultCode::Unavailable, "no shell");
+        let ending = |was_started| ending_without_shell(was_started, fault.clone());
+        assert_eq!((ending(false).status, ending(true).status), (Status::Failed, Status::Lost));
+        assert!(ending(true).error.is_some_and(|error| error.message == "no shell"));
     }
 }

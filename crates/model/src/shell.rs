@@ -11,6 +11,7 @@
 //!    └ the command itself                              the directory
 //! ```
 
+use crate::epilogue::{self, Epilogue, Held, Target};
 use crate::state::{Bytes, ShellState};
 use crate::word::quote;
 use minicbor::{Decode, Encode};
@@ -77,13 +78,19 @@ pub enum Input {
 
 /// One command, ready to be put into the control FIFO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trigger {
+pub struct Trigger<'a> {
     pub number: u64,
     /// The pair of FIFOs for its output.
     pub pair: u64,
     pub input: Input,
     /// `$?` as the command finds it.
     pub last_status: u8,
+    /// `PIPESTATUS` as the command finds it; empty if it is `$?`, or the command can't ask for it.
+    pub pipe_status: &'a [u8],
+    /// Where its outputs lead.
+    pub targets: [Target; 2],
+    /// The descriptors for outputs that the shell has open.
+    pub held: Held,
     pub overlay: bool,
     pub capture: bool,
     /// A DEBUG or RETURN trap is set. Sourcing hides the first and fires the second; `eval` does as a terminal would.
@@ -200,20 +207,49 @@ impl Lines {
         format!("{sections}{p}printf 'end\\0'\n")
     }
 
+    /// What is put behind the text of a command, in the same file. `||`: an ERR trap, or `errexit`, has no business here.
+    pub fn epilogue(&self, epilogue: Epilogue, number: u64, pair: u64) -> String {
+        let statuses = "\"${PIPESTATUS[@]/%/ }\"";
+        match epilogue {
+            Epilogue::None => String::new(),
+            Epilogue::Statuses => format!(
+                "\n\\builtin printf '%b' \"P{number} $?\\0\\0\" {statuses} '\\0' 1<>{} || \\builtin :\n",
+                self.rep
+            ),
+            Epilogue::Outputs => {
+                let script = self.path("k");
+                format!("\n\\builtin . {script} \"$?\" {pair} {number} {statuses} || \\builtin :\n")
+            }
+        }
+    }
+
+    /// Contents of `k`, which an epilogue sources.
+    pub fn epilogue_script(&self) -> String {
+        epilogue::script(&quoted(&self.dir), &self.rep)
+    }
+
     /// The line, or lines, that run one command. Starts with a newline, which takes up an interrupt that is pending.
-    pub fn trigger(&self, trigger: &Trigger) -> String {
+    pub fn trigger(&self, trigger: &Trigger<'_>) -> String {
         let p = self.dialect.prefix();
         let body = self.path(if trigger.overlay { "w" } else { "c" });
         let run = if trigger.eval { format!("eval \"$(<{body})\"") } else { format!(". {body}") };
+        let exchanged = trigger.targets == [Target::Other; 2];
+        let (out, err) = if exchanged { ("e", "o") } else { ("o", "e") };
+        let output = |name: &str| self.path(&format!("{name}.{}", trigger.pair));
+        let set = set_pipe_status(trigger.pipe_status);
         // Input first: when the outputs are open, it is too, and its other end may be closed.
-        let outputs =
-            || format!("{} 2>{}", self.path(&format!("o.{}", trigger.pair)), self.path(&format!("e.{}", trigger.pair)));
-        let streams = match trigger.input {
-            Input::Empty => format!("</dev/null >{}", outputs()),
-            Input::Given => format!("<{} >{}", self.path(&format!("i.{}", trigger.number)), outputs()),
-            // Where its own output goes when no command runs, by its real name.
-            Input::Terminal => "<&1 2>&1".to_owned(),
+        let own = match trigger.input {
+            Input::Empty => format!("</dev/null{set} >{} 2>{}", output(out), output(err)),
+            Input::Given => {
+                let input = self.path(&format!("i.{}", trigger.number));
+                format!("<{input}{set} >{} 2>{}", output(out), output(err))
+            }
+            // Where its own output goes when no command runs, by its real name; each again, so that what the command
+            // does to one ends with it.
+            Input::Terminal => format!("<&1{set} >&0 2>&0"),
         };
+        let streams = format!("{own}{}", epilogue::redirections(trigger.targets));
+        let keep = epilogue::keep(trigger.targets, trigger.held);
         let mut tail = vec![self.say(&trigger.number.to_string())];
         if trigger.input == Input::Terminal && self.dialect == Dialect::Bash {
             // What it would say of its jobs before its own prompt, which nobody sees.
@@ -232,7 +268,7 @@ impl Lines {
         // comes back without a report, which the watch notices.) `||`: a status to be continued must not trip
         // `errexit`; what stands last in the list is not exempt from it.
         let before = if trigger.last_status == 0 { String::new() } else { format!("{p}. {status} || ") };
-        format!("\n {before}{p}{run} {streams}; {}\n", tail.join("; "))
+        format!("\n {keep}{before}{p}{run} {streams}; {}\n", tail.join("; "))
     }
 
     /// Contents of `s.N`: the shortest way to make `$?` be N.
@@ -336,6 +372,15 @@ fn quoted(path: &str) -> String {
     String::from_utf8_lossy(&quote(path.as_bytes())).into_owned()
 }
 
+/// An expansion that comes to nothing and sets `PIPESTATUS`: any command that did it would set it again when it ends.
+fn set_pipe_status(statuses: &[u8]) -> String {
+    if statuses.is_empty() {
+        return String::new();
+    }
+    let set = statuses.iter().enumerate().map(|(at, status)| format!("PIPESTATUS[{at}]={status}"));
+    format!("\"${{BASH_VERSINFO[{}]+}}\"", set.collect::<Vec<_>>().join(","))
+}
+
 /// What a shell said on its reply FIFO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -360,6 +405,11 @@ pub enum Token {
     NoDirectory(u64),
     /// The environment script of this number has been run.
     EnvApplied(u64),
+    /// By its epilogue, what the command of this number left in `PIPESTATUS`, in the place of `$OLDPWD`.
+    Statuses(u64),
+    /// Where an output of the shell led behind the command of this number: a letter in the place of `$PWD`, and in that of
+    /// `$?` which output.
+    Output(u64),
     BaselineReady,
     Ready,
 }
@@ -376,6 +426,8 @@ impl Token {
             ("Q", rest) => number(rest).map(Self::Answer),
             ("V", rest) => number(rest).map(Self::EnvApplied),
             ("C", rest) => number(rest).map(Self::NoDirectory),
+            ("P", rest) => number(rest).map(Self::Statuses),
+            ("O", rest) => number(rest).map(Self::Output),
             _ => number(text).map(Self::Ended),
         }
     }
@@ -419,11 +471,14 @@ mod tests {
         Lines::new(dialect, "/r", 3)
     }
 
-    const TRIGGER: Trigger = Trigger {
+    const TRIGGER: Trigger<'static> = Trigger {
         number: 41,
         pair: 7,
         input: Input::Empty,
         last_status: 0,
+        pipe_status: &[],
+        targets: [Target::Own; 2],
+        held: Held { kept: [false; 2], handed_over: [false; 2] },
         overlay: false,
         capture: false,
         eval: false,

@@ -18,6 +18,7 @@ mod env;
 pub mod restore;
 
 use crate::effect::Context;
+use crate::epilogue::may_redirect;
 use crate::word::Reader;
 use minicbor::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -178,9 +179,16 @@ impl ShellState {
     /// What bears on the meaning of the next command's words.
     pub fn context(&self) -> Context {
         let names = self.functions.names.iter().chain(self.aliases.keys()).map(|name| name.0.clone());
+        let prompt_command = self.variables.get(b"PROMPT_COMMAND".as_slice());
+        let texts = self.aliases.values().chain(self.traps.values()).chain(prompt_command);
+        let mut texts = texts.chain([&self.functions.text]).map(|text| text.0.as_slice());
+        let is_on = |option: &&str| self.options.get(*option).is_some_and(|on| *on);
         Context {
             redefined: names.collect(),
-            hooked: !self.traps.is_empty() || self.variables.contains_key(b"PROMPT_COMMAND".as_slice()),
+            hooked: !self.traps.is_empty() || prompt_command.is_some(),
+            redirects: texts.any(may_redirect),
+            watched: ["xtrace", "verbose"].iter().any(is_on)
+                || ["DEBUG", "RETURN"].iter().any(|trap| self.traps.contains_key(*trap)),
         }
     }
 

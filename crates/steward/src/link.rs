@@ -40,6 +40,11 @@ fn read_reaped(numbers: &[u8]) -> Option<((i32, u64), i32)> {
     Some(((pid, start_time), status))
 }
 
+/// What is said of a socket whose other end is gone.
+fn is_dead(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected)
+}
+
 impl Link {
     /// Takes everything back that the keeper has kept.
     pub(crate) fn receive(socket: OwnedFd) -> io::Result<(Self, Store)> {
@@ -105,9 +110,13 @@ impl Link {
     }
 
     /// Once this returns the descriptor outlives us: it is in the socket, which the keeper empties before it starts
-    /// another steward. A dead keeper is noticed by [`Self::poll`].
+    /// another steward. With a keeper that is dead it is not, and that is no error: [`Self::poll`] notices it, and the
+    /// next keeper gets everything that we have.
     pub(crate) fn park(&self, name: &str, fd: impl AsFd) -> io::Result<()> {
-        packet::send(&self.socket, format!("S{name}").as_bytes(), Some(fd.as_fd()), Wait::Block)
+        match packet::send(&self.socket, format!("S{name}").as_bytes(), Some(fd.as_fd()), Wait::Block) {
+            Err(error) if is_dead(&error) => Ok(()),
+            sent => sent,
+        }
     }
 
     pub(crate) fn unpark(&self, name: &str) {

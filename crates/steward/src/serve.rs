@@ -12,8 +12,8 @@ use crate::link::Link;
 use crate::retain;
 use crate::shell::Shell;
 use crate::start;
-use std::collections::{BTreeMap, HashMap};
-use std::io;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -37,6 +37,9 @@ const DEAF: Duration = Duration::from_millis(100);
 /// and background children that hold older output some more.
 const DESCRIPTORS_OF_A_SHELL: u64 = 20;
 
+/// The longest wait between two keepers that could not take over.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
 /// In the keeper: a steward has come to serve, so that whatever shells have is there too.
 const KEPT: &str = "kept";
 
@@ -52,9 +55,12 @@ pub(crate) struct Steward {
     listener: UnixListener,
     lock: Option<OwnedFd>,
     next_connection: u32,
+    /// Shells with news for a connection that has no room for it.
+    held: BTreeSet<(u32, u32)>,
     /// A descriptor for a moment in which there is no other.
     spare: Option<OwnedFd>,
     keeper: Role,
+    keeper_is_dead: bool,
     stopping: bool,
 }
 
@@ -88,12 +94,14 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
         listener,
         lock,
         keeper,
+        keeper_is_dead: false,
         shells: BTreeMap::new(),
         names: HashMap::new(),
         ids: HashMap::new(),
         connections: BTreeMap::new(),
         last_key: 0,
         next_connection: 0,
+        held: BTreeSet::new(),
         spare: spare_descriptor().ok(),
         stopping: false,
     };
@@ -105,8 +113,9 @@ pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link:
     steward.host.link.park(KEPT, &steward.listener)?;
     steward.host.link.serving();
     if let Some(ready) = ready {
-        steward.host.link.unpark("ready");
+        // In this order: whoever waits takes the end of the pipe without a byte for the end of us and our keeper.
         let _ = rustix::io::write(&ready, b"1");
+        steward.host.link.unpark("ready");
     }
     steward.run()
 }
@@ -165,6 +174,10 @@ impl Steward {
             self.ids.extend(self.host.named.drain(..));
             self.tell();
             self.do_chores();
+            if self.keeper_is_dead && !self.stopping {
+                self.replace_keeper();
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -178,7 +191,10 @@ impl Steward {
     fn dispatch(&mut self, event: Ready) -> io::Result<()> {
         match Source::from_token(event.token) {
             Some(Source::Heir) => self.heir_died(),
-            Some(Source::Keeper) => self.keeper_spoke(),
+            Some(Source::Keeper) => {
+                self.keeper_spoke();
+                Ok(())
+            }
             Some(Source::Listener) => {
                 self.welcome();
                 Ok(())
@@ -251,23 +267,42 @@ impl Steward {
     }
 
     /// The keeper told of children that ended, or is dead itself.
-    fn keeper_spoke(&mut self) -> io::Result<()> {
+    fn keeper_spoke(&mut self) {
         if !self.host.link.poll() {
-            return self.replace_keeper();
+            self.keeper_is_dead = true;
+            return;
         }
         let Self { shells, host, .. } = self;
         for shell in shells.values_mut().filter(|shell| shell.is_gone()) {
             shell.process_gone(host);
         }
-        Ok(())
     }
 
     /// Starts a new keeper, gives it everything, and makes way: it starts the next steward as its own child, so that
     /// shells to come are its to reap. The same way as a crash, but nobody has to notice first.
-    fn replace_keeper(&mut self) -> io::Result<()> {
+    ///
+    /// From the moment in which the new keeper has everything, journals and pipes are the next steward's: nothing may be
+    /// done here any more but this. We hold all of it until the next steward serves, for the new keeper may be killed,
+    /// too; then there is another one.
+    fn replace_keeper(&self) {
         note!("steward: the keeper is dead; making a new one");
+        let mut wait = Duration::ZERO;
+        loop {
+            match self.hand_over() {
+                Ok(()) => return,
+                Err(error) => note!("steward: can't hand over to a new keeper: {error}"),
+            }
+            stead_term::poll::nap(wait);
+            wait = (wait * 2).clamp(Duration::from_millis(5), LONGEST_WAIT);
+        }
+    }
+
+    /// Returns when the next steward serves.
+    fn hand_over(&self) -> io::Result<()> {
+        let (mut serving, theirs) = io::pipe()?;
         let mut things: Vec<(String, std::os::fd::BorrowedFd<'_>)> =
             vec![("listen".into(), self.listener.as_fd()), (KEPT.into(), self.listener.as_fd())];
+        things.push(("ready".into(), theirs.as_fd()));
         things.extend(self.lock.as_ref().map(|lock| ("lock".into(), lock.as_fd())));
         things.extend(self.host.heir.link());
         things.extend(self.host.kills.counter());
@@ -275,8 +310,8 @@ impl Steward {
             shell.descriptors(&mut things);
         }
         start::keeper(&self.host.dir, &self.keeper, &things, Some(self.host.open_files))?;
-        self.stopping = true;
-        Ok(())
+        drop(theirs);
+        serving.read_exact(&mut [0])
     }
 
     /// The heir never speaks: an event on its link is its end.
@@ -353,17 +388,8 @@ impl Steward {
     }
 
     fn connection_ready(&mut self, id: u32, event: Ready) {
-        if event.writable {
-            // There is room again for what followers were holding back.
-            for (key, shell) in &self.shells {
-                let people = shell.tty.people.iter().any(|person| person.connection == id);
-                if people || shell.followers.iter().any(|follower| follower.connection == id) {
-                    self.host.news.insert(*key);
-                }
-            }
-            if self.connections.get_mut(&id).is_some_and(|conn| !conn.flush(&self.host)) {
-                return self.hang_up(id);
-            }
+        if event.writable && self.connections.get_mut(&id).is_some_and(|conn| !conn.flush(&self.host)) {
+            return self.hang_up(id);
         }
         if !event.readable {
             return;
@@ -397,12 +423,11 @@ impl Steward {
     }
 
     fn tell(&mut self) {
-        let mut held = Vec::new();
         for key in std::mem::take(&mut self.host.news) {
             if let Some(shell) = self.shells.get_mut(&key) {
                 let mut full = follow::pump(shell, &mut self.connections);
                 full.extend(attach::pump(shell, &mut self.host, &mut self.connections));
-                held.extend(full.into_iter().map(|connection| (key, connection)));
+                self.held.extend(full.into_iter().map(|connection| (key, connection)));
             }
         }
         let with_output = self.connections.iter_mut().filter(|(_, conn)| conn.has_output());
@@ -410,12 +435,15 @@ impl Steward {
         for id in gone {
             self.hang_up(id);
         }
-        // The socket took all there was: go on at once. If it didn't, it says when it has room.
-        for (key, connection) in held {
-            if self.connections.get(&connection).is_some_and(|conn| !conn.is_full()) {
-                self.host.news.insert(key);
+        // Whichever turn empties a connection, it is this one or a later one that no news of the shell leads to.
+        let Self { held, connections, host, .. } = self;
+        held.retain(|(key, connection)| {
+            let Some(conn) = connections.get(connection) else { return false };
+            if !conn.is_full() {
+                host.news.insert(*key);
             }
-        }
+            conn.is_full()
+        });
     }
 
     fn do_chores(&mut self) {

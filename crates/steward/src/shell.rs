@@ -16,6 +16,7 @@ mod env;
 mod finish;
 mod input;
 mod note;
+mod outputs;
 mod pair;
 mod private;
 mod prompt;
@@ -40,6 +41,7 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Instant;
 use stead_model::effect::{Context, Effect};
+use stead_model::epilogue::Leftovers;
 use stead_model::escalate::Escalation;
 use stead_model::frame::Stream;
 use stead_model::ids::CommandId;
@@ -78,6 +80,8 @@ pub(crate) struct Shell {
     live: Option<Live>,
     /// Shells in a row that died before they were ready.
     stillborn: u32,
+    /// One was killed before it was ready, and that was not counted.
+    killed_unborn: bool,
     /// Times in a row that none could be started.
     unstarted: u32,
     queue: VecDeque<u64>,
@@ -217,6 +221,8 @@ struct Running {
     overlay: Overlay,
     effect: Effect,
     report: Option<Report>,
+    /// What its epilogue reported.
+    leftovers: Leftovers,
     stage: Stage,
     cancel: Option<Cancelling>,
     /// Nobody knows whether the shell ever had it.
@@ -307,6 +313,7 @@ impl Shell {
             incarnation: 0,
             live: None,
             stillborn: 0,
+            killed_unborn: false,
             unstarted: 0,
             queue: VecDeque::new(),
             unended: Vec::new(),
@@ -402,6 +409,8 @@ impl Shell {
         let status = match (&ended, running) {
             (Some(ended), _) => ended.ending.status,
             (None, Some(_)) => Status::Running,
+            // It waits for another shell, after the first was killed before it read the command.
+            (None, None) if entry.started_at.is_some() => Status::Running,
             (None, None) => Status::Queued,
         };
         let mark = ended.as_ref().map_or(&self.mark, |ended| &ended.state);

@@ -114,7 +114,7 @@ fn one(fd: &impl AsFd, flags: PollFlags, time: Duration) -> io::Result<()> {
 }
 
 /// Lets time pass; only between two looks at something that the kernel tells by no event.
-pub(crate) fn nap(time: Duration) {
+pub fn nap(time: Duration) {
     let _ = rustix::event::poll(&mut [], Some(&timespec(time)));
 }
 

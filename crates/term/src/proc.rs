@@ -62,6 +62,13 @@ pub fn cwd(pid: i32) -> Option<Vec<u8>> {
     Some(link.into_bytes())
 }
 
+/// Where a descriptor of a process leads, as the kernel calls it: a path, `pipe:[7]`... What was removed ends in
+/// ` (deleted)`. `None` if it is not open.
+pub fn descriptor(pid: i32, number: i32) -> Option<Vec<u8>> {
+    let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{number}"), Vec::new()).ok()?;
+    Some(link.into_bytes())
+}
+
 /// Every process of a session, zombies too.
 pub fn of_session(session: i32) -> Vec<Stat> {
     all().filter(|stat| stat.session == session).collect()

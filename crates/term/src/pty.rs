@@ -30,6 +30,11 @@ pub fn open(columns: u16, rows: u16) -> io::Result<Pty> {
     Ok(Pty { controller, user })
 }
 
+/// By what name programs open the other side.
+pub fn name(controller: impl AsFd) -> Option<String> {
+    rustix::pty::ptsname(controller, Vec::new()).ok()?.into_string().ok()
+}
+
 /// The process group in the foreground of the terminal; `None` if there is none.
 pub fn foreground(controller: impl AsFd) -> Option<i32> {
     rustix::termios::tcgetpgrp(controller).ok().map(|group| group.as_raw_nonzero().get())

@@ -44,8 +44,8 @@ impl Shell {
         }
         self.rest(host)?;
         let cwd = if state.cwd.is_empty() { self.open.cwd.clone() } else { state.cwd.clone() };
-        let mark =
-            StateMark { version: set.version, stored: set.version, cwd, oldpwd: state.oldpwd.clone(), last_status: 0 };
+        let oldpwd = state.oldpwd.clone();
+        let mark = StateMark { version: set.version, stored: set.version, cwd, oldpwd, ..StateMark::default() };
         self.journal
             .store_state(set.version, &minicbor::to_vec(&state).unwrap_or_default())
             .map_err(|error| journal_fault(&error))?;

@@ -1,6 +1,6 @@
 //! The end of a command: everything it wrote is in the journal, the state it left is stored, then it has ended.
 
-use super::{Death, Running, Shell, Stage, journal_fault};
+use super::{Death, Running, Shell, Stage, journal_fault, outputs};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
 use crate::kills::{Fate, Span};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use stead_model::effect::Effect;
 use stead_model::proto::{Ending, Event, Fault, FaultCode, ShellExit, Status, Warning};
 use stead_model::record::{Ended, Record, StateMark};
-use stead_model::recovery::{ending_in_doubt, ending_stopped, ending_unstarted};
+use stead_model::recovery::{ending_in_doubt, ending_stopped, ending_unstarted, ending_without_shell};
 use stead_model::shell::Report;
 use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
@@ -136,7 +136,13 @@ impl Shell {
 
     /// Works out the state the command left, stores it if it differs, and says which it is.
     fn capture_state(&mut self, running: &Running, left: &Left, ending: &mut Ending) -> StateMark {
-        let mut mark = StateMark { version: self.mark.version + 1, ..self.mark.clone() };
+        // Of a command that nobody saw the end of, nothing is known to have changed.
+        let is_lost = ending.clone().or_lost().status == Status::Lost;
+        let mut mark = StateMark { version: self.mark.version + u64::from(!is_lost), ..self.mark.clone() };
+        if matches!(left, Left::Shell(_)) {
+            self.take_leftovers(&mut mark, &running.leftovers);
+        }
+        ending.warnings.extend(mark.outputs.iter().flat_map(outputs::warnings));
         let before = self.state.clone();
         let (mut after, mut captured) = (None, true);
         match left {
@@ -310,9 +316,13 @@ impl Shell {
 
     pub(super) fn fail_queue(&mut self, host: &mut Host, fault: &Fault) {
         for number in std::mem::take(&mut self.queue) {
-            let ending = Ending { error: Some(fault.clone()), ..Ending::new(Status::Failed, None) };
-            self.end_without_running(host, number, ending);
+            self.end_without_shell(host, number, fault.clone());
         }
+    }
+
+    pub(super) fn end_without_shell(&mut self, host: &mut Host, number: u64, fault: Fault) {
+        let was_started = self.commands.get(&number).is_some_and(|entry| entry.started_at.is_some());
+        self.end_without_running(host, number, ending_without_shell(was_started, fault));
     }
 
     /// The process has ended. What it was comes from the keeper; give it a moment.
@@ -359,7 +369,13 @@ impl Shell {
         let Some(live) = &self.live else { return };
         let (exiting, was_ready, condemned) = (live.exiting.clone(), live.ready, live.condemned);
         if !was_ready && !condemned {
-            self.stillborn += 1;
+            // One that is killed from outside did not die of its state, or so it is hoped once.
+            let killed = status.and_then(|status| status.signal()) == Some(9);
+            if killed && !self.killed_unborn {
+                self.killed_unborn = true;
+            } else {
+                self.stillborn += 1;
+            }
         }
         if self.was_never_read() {
             self.start_again(host);

@@ -259,7 +259,13 @@ impl Shell {
     pub(super) fn has_begun(&self, host: &Host, id: u64) -> bool {
         let owner = self.pairs.get(&id).and_then(|pair| pair.owner);
         let written = owner.and_then(|number| self.commands.get(&number)).is_some_and(super::Entry::has_written);
-        written || self.is_held(host, id)
+        written || self.is_held(host, id) || self.has_read_trigger()
+    }
+
+    /// Whether the shell has read the whole line of a command that holds no pipe of its own.
+    fn has_read_trigger(&self) -> bool {
+        let read = |live: &super::Live| matches!(fifo::pending(&live.control), Ok(0));
+        self.has_no_output_of_its_own() && self.live.as_ref().is_some_and(read)
     }
 
     /// Whether anybody has the streams open at this moment.

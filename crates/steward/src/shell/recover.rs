@@ -22,6 +22,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use stead_model::epilogue::Leftovers;
 use stead_model::frame::Stream;
 use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, OpenShell, Status};
 use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark};
@@ -51,6 +52,8 @@ struct Past {
     untouched: bool,
     /// It may have been, but it has not yet ended one, nor taken an environment.
     unproven: bool,
+    /// Its last command ended it, and said so.
+    has_left: bool,
 }
 
 impl Past {
@@ -69,10 +72,11 @@ impl Past {
             }
             Record::Spawning(incarnation) => {
                 self.incarnation = incarnation;
+                self.mark.forget_process();
                 // Named a second time: it is to have no command any more.
                 self.let_go = self.spawned.take().filter(|spawned| spawned.incarnation == incarnation);
                 self.env.spawning();
-                (self.untouched, self.unproven) = (true, true);
+                (self.untouched, self.unproven, self.has_left) = (true, true, false);
                 // A command that is still open was not read by the process before, or there would be no other yet.
                 let commands = &self.commands;
                 self.started.retain(|number, _| commands.get(number).is_none_or(|entry| entry.ended.is_some()));
@@ -109,6 +113,7 @@ impl Past {
             }
             Record::Ended(ended) => {
                 self.mark = ended.state;
+                self.has_left |= ended.ending.shell_exited || ended.ending.shell_replaced;
                 self.unproven &= !self.started.contains_key(&ended.number);
                 self.masked.remove(&ended.number);
                 self.cancelling.remove(&ended.number);
@@ -384,6 +389,12 @@ impl Shell {
         }
         self.hear_again(host, &replies, past);
         let ready = self.live.as_ref().is_some_and(|live| live.ready);
+        // Its death has been told with its last command.
+        if past.has_left && same {
+            self.condemn();
+        } else if let Some(live) = self.live.as_mut() {
+            live.condemned |= past.has_left;
+        }
         if !same {
             self.process_gone(host);
         } else if past.untouched && !ready {
@@ -425,6 +436,7 @@ impl Shell {
             input,
             stage: Stage::Running,
             report: None,
+            leftovers: Leftovers::default(),
             cancel: None,
             in_doubt,
             no_directory: false,
@@ -464,7 +476,12 @@ impl Shell {
                 // What it means has been told with the first command that ended.
                 Token::Ready if past.unproven => self.heard(host, report),
                 Token::BaselineReady | Token::Ready | Token::Answer(_) | Token::EnvApplied(_) => {}
-                Token::Ended(_) | Token::Captured | Token::Exiting(_) | Token::NoDirectory(_) => {
+                Token::Ended(_)
+                | Token::Captured
+                | Token::Statuses(_)
+                | Token::Output(_)
+                | Token::Exiting(_)
+                | Token::NoDirectory(_) => {
                     self.heard(host, report);
                 }
             }

@@ -88,13 +88,26 @@ impl Shell {
                     self.finish(host);
                 }
             }
+            Token::Statuses(number) => {
+                if let Some(running) = self.running.as_mut().filter(|running| running.number == number) {
+                    let statuses = report.oldpwd.as_ref().map_or(&[][..], |statuses| &statuses.0);
+                    running.leftovers.take_statuses(report.status, statuses);
+                }
+            }
+            Token::Output(number) => {
+                if let Some(running) = self.running.as_mut().filter(|running| running.number == number) {
+                    running.leftovers.take_output(report.status, &report.pwd);
+                }
+            }
             Token::Answer(query) => self.answered(host, query, report),
             Token::EnvApplied(number) => self.env_applied(host, number),
         }
     }
 
-    fn command_reported(&mut self, host: &mut Host, number: u64, report: Report) {
+    fn command_reported(&mut self, host: &mut Host, number: u64, mut report: Report) {
         let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return };
+        // Behind an epilogue `$?` is that of the epilogue.
+        report.status = running.leftovers.status.unwrap_or(report.status);
         // It speaks, so it has not left: that was a subshell.
         if let Some(live) = &mut self.live {
             live.exiting = None;
@@ -152,6 +165,7 @@ impl Shell {
     fn became_ready(&mut self, report: &Report) {
         let Some(live) = &mut self.live else { return };
         live.ready = true;
+        self.killed_unborn = false;
         if self.stillborn > 0 {
             self.warn("state_not_restored", "the shell could not start with all of its state; a part was left out");
             self.stillborn = 0;

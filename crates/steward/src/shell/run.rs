@@ -10,7 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 use stead_model::effect::{Effect, effect_of};
-use stead_model::proto::{Ending, Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, Status, Stdin};
+use stead_model::epilogue::{Epilogue, Leftovers};
+use stead_model::proto::{Exec, Fault, FaultCode, IfBusy, MAX_QUEUE, Stdin};
 use stead_model::record::{Accepted, Record, Started};
 use stead_model::shell::{Dialect, Input, Overlay, Trigger, UNUSED};
 use stead_model::state::Bytes;
@@ -82,8 +83,7 @@ impl Shell {
             }
             let Some(number) = self.queue.pop_front() else { return };
             if let Err(fault) = self.start(host, number) {
-                let ending = Ending { error: Some(fault), ..Ending::new(Status::Failed, None) };
-                self.end_without_running(host, number, ending);
+                self.end_without_shell(host, number, fault);
             }
         }
     }
@@ -105,8 +105,7 @@ impl Shell {
         } else {
             self.take_pair(host).map_err(|error| io_fault("can't make the output FIFOs", &error))?
         };
-        let trigger = self.trigger(number, pair, &exec, &overlay, effect);
-        let prepared = self.prepare(host, &trigger, &exec, &overlay);
+        let prepared = self.prepare(host, (number, pair), &exec, &overlay, effect);
         let input = match prepared {
             Ok(input) => input,
             Err(error) => {
@@ -134,6 +133,7 @@ impl Shell {
             effect,
             input,
             report: None,
+            leftovers: Leftovers::default(),
             stage: Stage::Running,
             cancel: None,
             in_doubt: false,
@@ -163,9 +163,10 @@ impl Shell {
     fn prepare(
         &mut self,
         host: &mut Host,
-        trigger: &Trigger,
+        (number, pair): (u64, u64),
         exec: &Exec,
         overlay: &Overlay,
+        effect: Effect,
     ) -> io::Result<Option<super::input::Input>> {
         if self.mark.last_status != 0 {
             let path = self.run.join(format!("s.{}", self.mark.last_status));
@@ -176,28 +177,38 @@ impl Shell {
         }
         if !overlay.is_empty() {
             let lines = self.lines();
-            super::spawn::write_private(&self.place("w"), &lines.overlay_script(trigger.number, overlay))?;
+            super::spawn::write_private(&self.place("w"), &lines.overlay_script(number, overlay))?;
             super::spawn::write_private(&self.run.join("u"), &lines.undo_script(&self.state, &self.mark.cwd))?;
         }
+        let epilogue = self.epilogue(exec, effect);
+        let trigger = self.trigger((number, pair), exec, overlay, effect);
+        let line = self.live.as_ref().map(|live| live.lines.trigger(&trigger));
+        let capture = trigger.capture;
         if let Some(live) = &mut self.live {
-            let length = exec.text.len() as u64;
+            let mut length = exec.text.len() as u64;
             live.text.write_all_at(&exec.text, 0)?;
+            if epilogue != Epilogue::None {
+                let epilogue = live.lines.epilogue(epilogue, number, pair);
+                live.text.write_all_at(epilogue.as_bytes(), length)?;
+                length += epilogue.len() as u64;
+            }
             if length < live.text_length {
                 live.text.set_len(length)?;
             }
             live.text_length = length;
-            if trigger.capture {
+            if capture {
                 // What is in it afterwards is this command's, also for a steward that takes over in between.
                 live.dump.write_all_at(&[UNUSED], 0)?;
             }
         }
-        if let Some(line) = self.live.as_ref().map(|live| live.lines.trigger(trigger)) {
+        if let Some(line) = line {
             self.prepare_trigger(&line)?;
         }
-        self.make_input(host, trigger.number, &exec.stdin)
+        self.make_input(host, number, &exec.stdin)
     }
 
-    fn trigger(&self, number: u64, pair: u64, exec: &Exec, overlay: &Overlay, effect: Effect) -> Trigger {
+    fn trigger(&self, (number, pair): (u64, u64), exec: &Exec, overlay: &Overlay, effect: Effect) -> Trigger<'_> {
+        let (targets, held) = self.outputs_of_next();
         Trigger {
             number,
             pair,
@@ -207,6 +218,9 @@ impl Shell {
                 Stdin::Terminal => Input::Terminal,
             },
             last_status: self.mark.last_status,
+            pipe_status: self.pipe_status_for(&exec.text, effect),
+            targets,
+            held,
             overlay: !overlay.is_empty(),
             capture: effect == Effect::Unknown,
             eval: self.dialect == Dialect::Bash

@@ -34,6 +34,7 @@ impl Shell {
             return Err(super::journal_fault(&JournalError::NoSpace));
         }
         self.incarnation += 1;
+        self.mark.forget_process();
         let record = Record::Spawning(self.incarnation);
         self.journal.append(&[&record], Need::Last).map_err(|error| super::journal_fault(&error))?;
         match self.start_process(host) {
@@ -167,6 +168,10 @@ impl Shell {
         let restore = restore::script(self.dialect, &self.state, extent, start);
         write_private(&self.run.join("init"), &lines.init_script(baseline, &restore))?;
         write_private(&self.run.join("d"), lines.dump_script().as_bytes())?;
+        if self.dialect == Dialect::Bash {
+            // Whole or not at all: a shell may be reading it for a steward before us.
+            crate::dir::write_atomically(&self.run.join("k"), lines.epilogue_script().as_bytes())?;
+        }
         // The shell writes these under the user's umask; made by us they are private.
         for dump in ["st", "xt", "t"] {
             write_private(&self.place(dump), b"")?;

@@ -63,12 +63,10 @@ impl Shell {
 
     pub(crate) fn sum(&mut self, host: &mut Host) {
         let (mut left, mut done) = (SLICE, Vec::new());
-        let mut next = LATER;
         while left > 0
             && let Some(current) = self.next_to_sum()
         {
             left = left.saturating_sub(EACH);
-            next = NEXT;
             match self.sum_slice(current, &mut left) {
                 Ok(sums) => done.extend(sums),
                 Err(error) => note!("steward: shell {}: output can't be summed: {error}", self.open.shell),
@@ -78,21 +76,15 @@ impl Shell {
             note!("steward: shell {}: {error}", self.open.shell);
         }
         if self.unsummed.current.is_some() || !self.unsummed.numbers.is_empty() {
-            host.after(next, self.key, What::Sum);
+            host.after(NEXT, self.key, What::Sum);
         }
     }
 
-    /// What somebody still reads is left for later: whoever waits for output goes first.
     fn next_to_sum(&mut self) -> Option<Current> {
-        let is_read = |number: u64| self.followers.iter().any(|follower| follower.number == number);
-        if let Some(current) = self.unsummed.current.take_if(|current| !is_read(current.sums.number)) {
+        if let Some(current) = self.unsummed.current.take() {
             return Some(current);
         }
-        if self.unsummed.current.is_some() {
-            return None;
-        }
-        let number = self.unsummed.numbers.iter().copied().find(|number| !is_read(*number))?;
-        self.unsummed.numbers.remove(&number);
+        let number = self.unsummed.numbers.pop_first()?;
         let sums = Sums { number, stdout: None, stderr: None };
         Some(Current { sums, stream: Stream::Stdout, summing: Summing::default() })
     }

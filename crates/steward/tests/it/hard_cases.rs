@@ -2,9 +2,11 @@
 //! none of which may cost more than the command itself. The modules hold the rest, by what they attack.
 
 mod bytes;
+mod continuity;
 mod descriptors;
 mod exits;
 mod mute;
+mod redirections;
 mod settings;
 mod text;
 mod traps;

@@ -55,9 +55,12 @@ fn a_shell_that_has_the_pid_of_an_earlier_process_is_not_given_its_exit_status()
     }
     let namespace = Namespace::start();
     let mut shell = namespace.shell();
-    // An orphan, which the keeper reaps. Its status is nobody's business, and stays with the steward unclaimed.
+    // An orphan, which the keeper reaps. Its status is nobody's business, and stays with the steward unclaimed. A process
+    // is known by its pid and the hundredth of a second in which it began; no kernel gives a pid again in the same one, so
+    // we don't either.
     let orphan = "echo 20000 >/proc/sys/kernel/ns_last_pid; (sh -c 'echo $$ >pid; exit 9' &) ; \
-                  until [ -s pid ]; do :; done; while kill -0 \"$(cat pid)\" 2>/dev/null; do :; done; cat pid";
+                  until [ -s pid ]; do :; done; while kill -0 \"$(cat pid)\" 2>/dev/null; do :; done; \
+                  u=$(cut -d' ' -f1 /proc/uptime); while [ \"$(cut -d' ' -f1 /proc/uptime)\" = \"$u\" ]; do :; done; cat pid";
     let pid: i32 = shell.out(orphan).trim().parse().unwrap();
     let begun = std::time::Instant::now();
     // Whoever else forks meanwhile takes a number, so a few tries may be needed.

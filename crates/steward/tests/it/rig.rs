@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "shared by two test programs, neither of which needs all of it")]
 
+use rustix::process::{Resource, Rlimit};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -145,7 +146,11 @@ pub(crate) fn open_shell(name: &str, program: Program, cwd: &Path) -> OpenShell 
 
 /// Kills the steward and its keeper at once, and starts another pair.
 pub(crate) fn kill_both(rig: &Rig) {
-    let both = [rig.keeper_pid(), rig.steward_pid()];
+    kill_these(rig, [rig.keeper_pid(), rig.steward_pid()]);
+}
+
+/// The same where they may not answer any more.
+pub(crate) fn kill_these(rig: &Rig, both: [i32; 2]) {
     // Stopped first, so that neither can replace the other.
     for pid in both {
         stead_term::proc::signal(pid, rustix::process::Signal::STOP);
@@ -266,6 +271,14 @@ impl TestShell {
         let pid = self.pid();
         kill(pid);
         wait_for("another process", || self.info().pid.filter(|now| *now != pid));
+    }
+
+    /// Sets how many descriptors the steward may have, and says how many it might have had.
+    pub(crate) fn limit_descriptors(&self, most: Option<u64>) -> Option<u64> {
+        let pid = i32::try_from(self.client.welcome().pid).unwrap();
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let limit = Rlimit { current: most, maximum };
+        rustix::process::prlimit(rustix::process::Pid::from_raw(pid), Resource::Nofile, limit).unwrap().current
     }
 
     pub(crate) fn stored(&mut self) -> StoredState {

@@ -1,6 +1,7 @@
 //! Secrets: in the shell, and on no disk.
 
 use crate::rig::{Gate, Rig, TestShell, kill_both, kill_steward};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use stead_model::proto::{Program, Request, Stdin};
 use stead_model::state::Bytes;
@@ -40,12 +41,16 @@ fn has_it(shell: &mut TestShell) -> bool {
 #[test]
 fn a_secret_is_in_the_shell_and_on_no_disk_whatever_happens_to_it() {
     let rig = Rig::new();
+    // Other tests have the same secret, in directories of their own.
+    let meta = std::fs::metadata(rig.path()).unwrap();
+    let ours = format!("/dev/shm/stead-{}-{:x}-{:x}", meta.uid(), meta.dev(), meta.ino());
     for program in [Program::Bash, Program::Dash] {
         let mut shell = rig.open(&format!("{program:?}").to_lowercase(), program);
         shell.run("x=1");
         let state = shell.set_secret("TOKEN", 1, Some(VALUE));
         assert_eq!(state.env_delta().get(b"TOKEN".as_slice()), None);
         assert!(has_it(&mut shell));
+        assert!(Path::new(&ours).is_dir(), "{ours}");
         nowhere(&rig, "used");
         shell.run("export TOKEN; y=2; export y");
         nowhere(&rig, "captured");
@@ -69,7 +74,7 @@ fn a_secret_is_in_the_shell_and_on_no_disk_whatever_happens_to_it() {
         nowhere(&rig, "closed");
     }
     drop(rig);
-    assert_eq!(found_in(Path::new("/dev/shm"), VALUE), [""; 0]);
+    assert_eq!(found_in(Path::new(&ours), VALUE), [""; 0]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A command runs at most once, also when it leaves no trace of having run: it prints nothing, and an interrupt throws
 //! away its report while no steward is there to notice.
 
-use crate::rig::{Rig, Runs, TestShell, fate, is_alive, kill, wait_for};
+use crate::rig::{Rig, Runs, TestShell, fate, is_alive, kill, kill_these, wait_for};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use stead_model::proto::{Cancel, Ending, Exec, FirstSignal, Program, Request, Status};
@@ -101,4 +101,43 @@ fn a_cancellation_by_the_next_steward_leaves_jobs_of_earlier_commands_alone() {
     wait_for("the cancellation to be taken", || rig.client().request(&cancel).ok());
     assert_eq!(fate(&run_through_deaths(&rig, &exec)), Ending::new(Status::Cancelled, Some(130)));
     assert!(is_alive(earlier), "a background job of an earlier command was killed");
+}
+
+/// A command that was told to have started, and whose shell was killed before it read it, while no other can be started: the
+/// steward has too few descriptors. Gives how many it had.
+fn started_and_never_read(shell: &mut TestShell, runs: &Runs) -> (Exec, Option<u64>) {
+    let exec = shell.exec(runs.counted("true"));
+    let pid = shell.pid();
+    stead_term::proc::signal(pid, Signal::STOP);
+    shell.submit(exec.clone());
+    wait_for("the start to be noted", || shell.command(&exec.command).started_at);
+    let usual = shell.limit_descriptors(Some(3));
+    kill(pid);
+    (exec, usual)
+}
+
+#[test]
+fn a_command_that_was_told_to_have_started_is_lost_and_not_failed_if_no_shell_gets_it_any_more() {
+    for kill_all in [false, true] {
+        let rig = Rig::new();
+        let mut shell = rig.shell();
+        let runs = Runs::new(&rig);
+        let both = [rig.keeper_pid(), rig.steward_pid()];
+        let (exec, usual) = started_and_never_read(&mut shell, &runs);
+        let (outcome, why) = if kill_all {
+            wait_for("the shell to be gone", || shell.info().pid.is_none().then_some(()));
+            let waiting = shell.command(&exec.command);
+            assert_eq!((waiting.status, waiting.started_at.is_some()), (Status::Running, true));
+            kill_these(&rig, both);
+            (run_through_deaths(&rig, &exec), "the steward and its keeper died before it could run")
+        } else {
+            let outcome = shell.end_of(&exec.command);
+            shell.limit_descriptors(usual);
+            (outcome, "Too many open files")
+        };
+        assert_eq!((outcome.info.status, outcome.info.started_at.is_some()), (Status::Lost, true));
+        let error = outcome.info.ending.and_then(|ending| ending.error).map(|error| error.message);
+        assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{error:?}");
+        assert_eq!(runs.count(), 0);
+    }
 }

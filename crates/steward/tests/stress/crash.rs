@@ -373,3 +373,32 @@ fn a_follower_that_resumes_anywhere_hears_exactly_the_rest() {
         assert_eq!(rest, all[usize::try_from(after).unwrap()..]);
     }
 }
+
+#[test]
+fn a_shell_that_is_killed_before_it_is_ready_is_started_again_with_all_of_its_state() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    shell.run("f() { echo f $kept; }; kept=yes");
+    let keeper = rig.keeper_pid();
+    let mut killed_early = 0;
+    for _ in 0..rounds(60) {
+        let before = shell.pid();
+        shell.run("exit 1");
+        let is_shell = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            *pid != before && String::from_utf8_lossy(&line).contains("--noediting")
+        };
+        kill(wait_for("the next shell", || stead_term::proc::children(keeper).into_iter().find(is_shell)));
+        let mut outcome = shell.run("f");
+        if code(&outcome) == Some(137) {
+            // It was ready, and had the command already.
+            outcome = shell.run("f");
+        }
+        let ending = outcome.info.ending.unwrap();
+        let warnings: Vec<_> = ending.warnings.iter().map(|warning| warning.code.as_str()).collect();
+        assert_eq!(String::from_utf8(outcome.stdout).unwrap(), "f yes\n");
+        assert!(!warnings.contains(&"state_not_restored"), "{warnings:?}");
+        killed_early += u32::from(warnings.is_empty());
+    }
+    assert!(killed_early > 0, "none was killed before it was ready");
+}

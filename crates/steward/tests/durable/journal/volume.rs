@@ -1,8 +1,8 @@
 //! A great deal of output.
 
 use super::{info, is_pattern, printing, read};
-use crate::rig::{Gate, Rig, TestShell, wait_for};
-use rustix::process::{Resource, Rlimit};
+use crate::rig::{Gate, Rig, wait_for};
+use std::sync::atomic::{AtomicBool, Ordering};
 use stead_model::proto::{Credit, Exec, Request, Status};
 use stead_steward::client::Told;
 
@@ -79,12 +79,30 @@ fn hears_everything_later(rig: &Rig, exec: &Exec, credit: u64) {
     is_pattern(&heard, 0);
 }
 
-/// Sets how many descriptors the steward may have, and says how many it might have had.
-fn limit_descriptors(shell: &TestShell, most: Option<u64>) -> Option<u64> {
-    let pid = i32::try_from(shell.client.welcome().pid).unwrap();
-    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    let limit = Rlimit { current: most, maximum };
-    rustix::process::prlimit(rustix::process::Pid::from_raw(pid), Resource::Nofile, limit).unwrap().current
+#[test]
+fn a_follower_hears_everything_of_a_steward_that_others_keep_busy() {
+    let rig = Rig::new();
+    let shell = rig.shell();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Each answer is a turn of the steward's, between the follower's reading and the steward's hearing of it.
+        scope.spawn(|| {
+            let mut other = rig.client();
+            while !is_over.load(Ordering::Relaxed) {
+                other.request(&Request::Stats).unwrap();
+            }
+        });
+        let exec = Exec { follow: Some(4 << 20), ..shell.exec(printing(8 * SOME)) };
+        let mut reader = rig.client();
+        let mut heard = 0;
+        let told = reader.follow(&Request::Exec(Box::new(exec)), &mut |told| {
+            if let Told::Output(chunk) = told {
+                heard += chunk.bytes.len() as u64;
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!((heard, told.unwrap().stdout_bytes), (8 * SOME, 8 * SOME));
+    });
 }
 
 #[test]
@@ -98,10 +116,10 @@ fn output_that_could_not_be_taken_for_a_while_is_taken_when_it_can() {
         let exec = shell.exec(format!("{begin}{}; {}", gate.wait(), printing(1_000_000)));
         shell.submit(exec.clone());
         wait_for("it to begin", || (info(&mut shell.client, &exec.command).stdout_bytes == begun as u64).then_some(()));
-        let usual = limit_descriptors(&shell, Some(3));
+        let usual = shell.limit_descriptors(Some(3));
         gate.release();
         wait_for("it to be in trouble", || rig.log().contains("steward: shell main: ").then_some(()));
-        limit_descriptors(&shell, usual);
+        shell.limit_descriptors(usual);
         let outcome = shell.end_of(&exec.command);
         assert_eq!(outcome.stdout.len(), 1_000_000 + begun);
         is_pattern(&outcome.stdout[begun..], 0);

@@ -1,4 +1,5 @@
-//! What a command does to descriptors: its own last for it alone, others are the user's, and ours can't be hurt.
+//! What a command does to descriptors: they are the user's, and ours can't be hurt. What it does to the shell's own
+//! outputs is in `redirections`.
 
 use super::Survivor;
 use crate::rig::{Gate, Rig, fate, seen};
@@ -12,34 +13,6 @@ fn a_reader_of_standard_input_gets_end_of_file_at_once() {
     assert_eq!(shell.out("cat"), "");
     assert_eq!(seen(&shell.run("read -r x")), (Some(1), String::new(), String::new()));
     assert_eq!(shell.out("wc -c"), "0\n");
-    survivor.check(&mut shell);
-}
-
-#[test]
-fn standard_output_redirected_for_good_lasts_for_that_command_only() {
-    let rig = Rig::new();
-    let mut shell = rig.shell();
-    let file = rig.scratch().join("f");
-    assert_eq!(shell.out("exec >f; echo into the file"), "");
-    assert_eq!(shell.out("echo to us"), "to us\n");
-    assert_eq!(std::fs::read(file).unwrap(), b"into the file\n");
-}
-
-#[test]
-fn standard_error_closed_for_good_is_there_for_the_next_command() {
-    let rig = Rig::new();
-    let mut shell = rig.shell();
-    assert_eq!(shell.out("exec 2>&-; echo one"), "one\n");
-    assert_eq!(seen(&shell.run("echo two >&2")), (Some(0), String::new(), "two\n".into()));
-}
-
-#[test]
-fn all_three_standard_streams_closed_for_good_are_there_for_the_next_command() {
-    let rig = Rig::new();
-    let mut shell = rig.shell();
-    let survivor = Survivor::mark(&mut shell);
-    assert_eq!(fate(&shell.run("exec <&- >&- 2>&-")), Ending::new(Status::Exited, Some(0)));
-    assert_eq!(seen(&shell.run("cat; echo out; echo err >&2")), (Some(0), "out\n".into(), "err\n".into()));
     survivor.check(&mut shell);
 }
 

@@ -115,5 +115,6 @@ fn a_shell_that_sleeps_over_a_read_of_its_own_is_not_taken_for_mute() {
     let gate = Gate::new(&rig, "gate");
     let outcome = shell.run(format!("exec >&- 2>&-; {}; (exit 5)", gate.wait().replace("read", "read -t 2")));
     assert_eq!(fate(&outcome), Ending::new(Status::Exited, Some(5)));
+    shell.run("exec >/dev/tty 2>&1");
     survivor.check(&mut shell);
 }
