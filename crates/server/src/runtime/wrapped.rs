@@ -301,6 +301,7 @@ impl Runtime for WrappedRuntime {
         let _leave = Leave(self, &run.command);
         let mut info = self.blank(run, number);
         let turn = tokio::select! {
+            biased;
             turn = self.turn.lock() => Some(turn),
             () = cancel.cancelled() => None,
         };

@@ -38,6 +38,9 @@ pub(super) async fn make(inner: &Arc<Inner>, limit: u64) -> Result<(), Error> {
             places.push((lease.id, place));
         }
     }
+    if places.is_empty() {
+        return Ok(());
+    }
     // What is older than the first was asked for and is still there: it is in use. What is younger than the second is
     // being written while we look; without that end a writer could keep us here for ever.
     let (mut in_use, begun) = (0, inner.core.now().0 * 1000);

@@ -195,6 +195,7 @@ async fn left_alone(inner: Arc<Inner>, thread: ThreadId) {
             }
         }
         tokio::select! {
+            biased;
             () = inner.core.stop.cancelled() => return,
             () = tokio::time::sleep(LOOK_AGAIN) => {}
         }
