@@ -67,7 +67,8 @@ impl Options {
                 "--seed" => options.seed = number(value()?)?,
                 "--load" => options.load = Some(commands),
                 "--commands" => commands = number(value()?)?,
-                "--program" => options.program = Some(PathBuf::from(value()?)),
+                // It is started in a directory of its own.
+                "--program" => options.program = Some(std::path::absolute(value()?).or_failed("no such program")?),
                 "--provider" => {
                     options.provider = Some(match *value()? {
                         "local" => Provider::Local,

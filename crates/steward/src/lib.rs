@@ -34,6 +34,7 @@ mod host;
 pub mod journal;
 pub mod keeper;
 mod kills;
+mod left_output;
 mod link;
 mod memory;
 pub mod past;

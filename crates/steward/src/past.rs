@@ -1,10 +1,12 @@
 //! What ran over a directory whose steward is gone, read from its journals without starting another.
 
 mod check;
+mod gather;
 mod log;
 mod room;
 
 pub use check::{Checked, check, repair};
+pub use gather::gather;
 pub use log::{PastCommand, PastEvent, command, stream};
 pub use room::make_room;
 
@@ -104,6 +106,20 @@ fn take_lock(dir: &Path) -> io::Result<Lock> {
         Ok(()) => Ok(Lock::Ours(lock)),
         Err(Errno::WOULDBLOCK) => Ok(Lock::Held),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// The lock for somebody who changes what is there; none where nobody has ever lived.
+fn take_lock_alone(dir: &Path) -> Result<Option<OwnedFd>, PastError> {
+    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let lock = match rustix::fs::open(dir.join("lock"), flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        lock => lock.map_err(io::Error::from)?,
+    };
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Err(PastError::Alive),
+        Err(error) => Err(io::Error::from(error).into()),
     }
 }
 

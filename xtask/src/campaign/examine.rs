@@ -44,6 +44,7 @@ fn judge_from(work: &Work, history: &History, begin: &BTreeMap<String, Terminal>
             violations.extend(judge_fork(fork, history, &terminal));
         }
         violations.extend(check_order(observations, &ran));
+        violations.extend(check_owners(observations));
     }
     violations.into_iter().map(|what| format!("thread {}: {what}", work.thread)).collect()
 }
@@ -84,18 +85,40 @@ fn judge_one(
         }
         let answer = &answer;
         violations.extend(events::differences("the answer", answer, "the record", record));
+        if answer["truncated"] != false {
+            violations.push(format!("truncated is {}, of little output", answer["truncated"]));
+        }
         for (name, output) in [("stdout", stdout), ("stderr", stderr)] {
             if answer[name] != String::from_utf8_lossy(output).as_ref() && record["streams_open"] != true {
                 violations.push(format!("the answer's {name} is not the output"));
             }
         }
     }
+    let mut heard = heard.clone();
+    for end in heard.iter_mut().flatten().filter(|event| event.data["streams_open"] == true) {
+        end.data["streams_open"] = record["streams_open"].clone();
+    }
     if let Some(heard) = heard
-        && heard != events
+        && heard != *events
     {
-        violations.push(format!("{} events were heard, {} are told now", heard.len(), events.len()));
+        let differs = heard.iter().zip(events).find(|(heard, told)| heard != told);
+        let (heard, told) = (heard.len(), events.len());
+        violations.push(format!("{heard} events were heard, {told} are told now; the first that differ: {differs:?}"));
     }
     violations
+}
+
+/// Each command is one of its terminal, in some session.
+fn check_owners(observations: &[Observation]) -> Vec<String> {
+    let terminal = observations.first().map(|first| first.record["terminal_id"].clone()).unwrap_or_default();
+    let is_wrong = |observation: &&Observation| {
+        let begins = |name: &str, with: &str| observation.record[name].as_str().is_some_and(|id| id.starts_with(with));
+        observation.record["terminal_id"] != terminal
+            || !begins("terminal_id", "term-")
+            || !begins("session_id", "sess-")
+    };
+    let wrong = observations.iter().filter(is_wrong);
+    wrong.map(|wrong| format!("not of terminal {terminal} and a session: the record is {}", wrong.record)).collect()
 }
 
 /// Commands of one terminal begin in the order in which they were sent.

@@ -86,6 +86,12 @@ pub(super) fn judge(
         // From here on as it was seen, so that one mistake is told once.
         terminal.version = version.as_u64().unwrap_or(terminal.version);
         judge.check_cwd(terminal);
+    } else {
+        // One that waited for another may have been ended before that one was.
+        let version = &seen.record["state_version"];
+        judge.check(version.is_null() || version.as_u64().is_some_and(|version| version <= terminal.version), || {
+            format!("state_version {version} after {} with a command that changed nothing", terminal.version)
+        });
     }
     judge.violations
 }
@@ -191,6 +197,10 @@ impl Judge<'_> {
         self.check(exited == exits || exited && self.circumstances.shell_killed, || {
             format!("shell_exited {exited}, where its text says {exits}")
         });
+        // Each exports a variable with another value than before.
+        let changed = self.is_true("state_changed");
+        let may_be_unseen = exited || self.circumstances.shell_killed;
+        self.check(changed || may_be_unseen, || "state_changed is not true, though it set a variable".to_owned());
         let replaced = self.is_true("shell_replaced");
         self.check(!replaced, || "shell_replaced after a command that ended by itself".to_owned());
         let runs = self.seen.runs;

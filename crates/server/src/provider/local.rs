@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use stead_model::ids::ProviderName;
 use stead_steward::keeper::Role;
+use stead_steward::past::PastError;
 use stead_term::cgroup::Limits;
 use stead_term::tree::Id;
 
@@ -70,6 +71,10 @@ impl Walls for NoWalls {
 
     fn is_alive(&self, place: &Path) -> io::Result<bool> {
         stead_steward::past::is_alive(place)
+    }
+
+    fn gather(&self, place: &Path) -> Result<(), PastError> {
+        stead_steward::past::gather(place)
     }
 
     fn end(&self, _: &Path) -> Result<(), String> {

@@ -48,6 +48,10 @@ pub(super) trait Walls: Send + Sync + std::fmt::Debug {
     fn root(&self, place: &Path) -> io::Result<Option<Id>>;
     /// Whether anybody lives over a directory, by what nobody inside can change.
     fn is_alive(&self, place: &Path) -> io::Result<bool>;
+    /// Moves what commands wrote from their pipes to the journal, where pipes outlive an instance.
+    fn gather(&self, _place: &Path) -> Result<(), PastError> {
+        Ok(())
+    }
     /// Makes sure that nobody is left of it.
     fn end(&self, place: &Path) -> Result<(), String>;
     fn surroundings(&self, places: &Places, workspace: &str) -> Surroundings;
@@ -347,10 +351,11 @@ impl Machine {
             return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "its steward lives: ask it"));
         }
         // The last of its processes may still be on its way out, with the lock in its hands.
-        let mut told = past::read(&place);
+        let read = || self.walls.gather(&place).and_then(|()| past::read(&place));
+        let mut told = read();
         wait_until(WITHIN, || {
             if matches!(told, Err(PastError::Alive)) {
-                told = past::read(&place);
+                told = read();
             }
             !matches!(told, Err(PastError::Alive))
         });

@@ -6,8 +6,6 @@ use super::{PastError, Place, is_log, keys};
 use crate::dir::write_atomically;
 use crate::journal::{Journal, Need};
 use crate::sum;
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -44,16 +42,7 @@ pub fn check(dir: &Path) -> io::Result<Checked> {
 
 /// Takes out what is damaged. What can't be read any more is returned by name. Refused while a steward lives there.
 pub fn repair(dir: &Path) -> Result<Vec<String>, PastError> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::open(dir.join("lock"), flags, Mode::empty()) {
-        Err(Errno::NOENT) => None,
-        lock => Some(lock.map_err(io::Error::from)?),
-    };
-    match lock.as_ref().map(|lock| rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive)) {
-        None | Some(Ok(())) => {}
-        Some(Err(Errno::WOULDBLOCK)) => return Err(PastError::Alive),
-        Some(Err(error)) => return Err(io::Error::from(error).into()),
-    }
+    let _lock = super::take_lock_alone(dir)?;
     let (place, mut lost) = (Place::open(dir)?, Vec::new());
     for key in keys(&place)? {
         let mut checked = Checked::default();

@@ -2,8 +2,7 @@
 
 use super::{Past, PastError};
 use crate::journal::{Journal, Need};
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::fs::OFlags;
 use std::io;
 use std::path::Path;
 use stead_model::record::Record;
@@ -11,16 +10,7 @@ use stead_model::record::Record;
 /// Removes the output of commands that were accepted before a moment and have ended, and notes that it did. Refused while
 /// a steward lives there, whose journal it is; one that is started meanwhile waits.
 pub fn make_room(dir: &Path, before: u64) -> Result<(), PastError> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::open(dir.join("lock"), flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        lock => lock.map_err(io::Error::from)?,
-    };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(PastError::Alive),
-        Err(error) => return Err(io::Error::from(error).into()),
-    }
+    let Some(_lock) = super::take_lock_alone(dir)? else { return Ok(()) };
     let place = super::Place::open(dir)?;
     for key in place.names("journal")?.into_iter().filter(|name| name.parse::<u32>().is_ok()) {
         // What was inside may have put links there: a journal that isn't plain is left alone.

@@ -19,7 +19,7 @@ use stead_model::utf8::{MOST_UNFINISHED, unfinished};
 const ROOM_CHECK: u64 = 1 << 20;
 
 /// Output that a steward moved to disk and didn't live to note gets its record now, in pieces of this size.
-pub(super) const PIECE: u64 = 1 << 20;
+const PIECE: u64 = 1 << 20;
 
 impl Shell {
     /// A piece of output gets its place in the command's sequence. Whoever reads, reads after this.

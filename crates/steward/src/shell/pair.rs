@@ -8,6 +8,7 @@ use super::Shell;
 use super::note::unfinished_at;
 use crate::host::{Host, Source, What};
 use crate::journal::{JournalError, Need};
+use crate::left_output;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -219,11 +220,7 @@ impl Shell {
     }
 
     pub(super) fn pair_path(&self, id: u64, stream: Stream) -> PathBuf {
-        let letter = match stream {
-            Stream::Stdout => 'o',
-            Stream::Stderr => 'e',
-        };
-        self.run.join(format!("{letter}.{id}"))
+        left_output::fifo_path(&self.run, id, stream)
     }
 
     pub(super) fn parked_end(&self, id: u64, kind: Kind, stream: Stream) -> String {

@@ -10,15 +10,14 @@
 //! none, keeper dead too ──────────────────► what ran is lost, what waited failed; a new shell at the next command
 //! ```
 
-use super::note::PIECE;
 use super::trigger::{self, TriggerFile};
 use super::{Entry, Running, Shell, Stage, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
+use crate::left_output;
 use crate::link::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{self, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -28,7 +27,6 @@ use stead_model::proto::{CancelReason, Ending, Fault, FaultCode, OpenShell, Stat
 use stead_model::record::{Cancelling, Head, Record, Spawned, Started, StateMark};
 use stead_model::recovery::{Handover, NextStep, OpenCommand, ending_unstarted};
 use stead_model::shell::{Dialect, Overlay, Token};
-use stead_term::fifo::{self, Moved};
 use stead_term::proc;
 
 /// What the records say, taken together.
@@ -522,40 +520,11 @@ impl Shell {
     /// What the heir found in the pipes, and what a process that outlived both has written since.
     fn rescue(&mut self, host: &mut Host, started: &Started) -> Result<(), JournalError> {
         for stream in Stream::BOTH {
-            self.take_inheritance(host, started, stream)?;
-            let Ok(fifo) = fifo::open_reader(&self.pair_path(started.pair, stream)) else { continue };
-            let (file, mut length) = self.journal.open_stream(started.number, stream)?;
-            while let Ok(Moved::Bytes(bytes)) = fifo::splice(&fifo, &file, length, PIECE) {
-                length += bytes;
-            }
+            let (file, length) = self.journal.open_stream(started.number, stream)?;
+            let failed = |source| JournalError::io(&self.run, source);
+            left_output::append(&self.run, started.pair, stream, &file, length).map_err(failed)?;
             self.note_what_is_on_disk(host)?;
         }
-        Ok(())
-    }
-
-    /// Appends what the heir left of a stream. A steward killed half-way through has its successor go on from there: the
-    /// name of the file says at which offset its first byte belongs.
-    fn take_inheritance(&mut self, host: &mut Host, started: &Started, stream: Stream) -> Result<(), JournalError> {
-        let letter = if stream == Stream::Stdout { 'o' } else { 'e' };
-        let name = format!("left-{letter}.{}", started.pair);
-        let names = fs::read_dir(&self.run).into_iter().flatten().flatten().map(|entry| entry.file_name());
-        let Some(found) = names
-            .filter_map(|found| found.into_string().ok())
-            .find(|found| *found == name || found.starts_with(&format!("{name}.at.")))
-        else {
-            return Ok(());
-        };
-        let (mut target, length) = self.journal.open_stream(started.number, stream)?;
-        let failed = |source| JournalError::io(&self.run, source);
-        let base = found.strip_prefix(&format!("{name}.at.")).and_then(|base| base.parse().ok()).unwrap_or(length);
-        let path = self.run.join(format!("{name}.at.{base}"));
-        fs::rename(self.run.join(found), &path).map_err(failed)?;
-        let mut source = fs::File::open(&path).map_err(failed)?;
-        source.seek(SeekFrom::Start(length.saturating_sub(base))).map_err(failed)?;
-        target.seek(SeekFrom::Start(length)).map_err(failed)?;
-        io::copy(&mut source, &mut target).map_err(failed)?;
-        self.note_what_is_on_disk(host)?;
-        super::spawn::remove(&path);
         Ok(())
     }
 

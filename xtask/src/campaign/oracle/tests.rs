@@ -15,7 +15,7 @@ fn lines() -> Planned {
 
 fn record() -> Value {
     json!({ "status": "exited", "exit_code": 7, "signal": null, "timed_out": false, "shell_exited": false,
-        "shell_replaced": false, "warnings": [], "stdout_bytes": 7, "stderr_bytes": 4, "streams_open": false,
+        "shell_replaced": false, "state_changed": true, "warnings": [], "stdout_bytes": 7, "stderr_bytes": 4, "streams_open": false,
         "error": null, "cwd": "/workspace", "state_version": 1, "created_at": "2026-01-01T00:00:00.000Z",
         "started_at": "2026-01-01T00:00:00.001Z", "ended_at": "2026-01-01T00:00:00.002Z", "duration_ms": 1 })
 }

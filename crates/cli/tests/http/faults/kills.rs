@@ -1,6 +1,7 @@
 //! `kill -9` of the server, over and over, under load.
 
 use crate::rig::{PATIENCE, Rig, rounds, wait_for};
+use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
@@ -280,9 +281,50 @@ fn a_fork_just_after_its_steward_was_killed_has_the_state_that_was_answered_last
         // Heard of by a server that did not send it, and so was told no state with it.
         assert_eq!(rig.post("/api/threads/t/exec", &body).is(200)["stdout"], "set\n");
         // Before the store has the state: the answer doesn't wait for that.
-        rustix::process::kill_process(steward, rustix::process::Signal::KILL).unwrap();
+        rustix::process::kill_process(steward, Signal::KILL).unwrap();
         let fork = format!("f{round}");
         rig.post("/api/threads/t/fork", &json!({ "id": fork, "workspace": "copy" })).is(201);
         assert_eq!(rig.exec(&fork, "echo $kept; pwd")["stdout"], format!("{round}\n/usr\n"));
     }
+}
+
+/// The process that a process comes from.
+fn parent(pid: Pid) -> Pid {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let fields = stat.rsplit_once(") ").unwrap().1;
+    Pid::from_raw(fields.split(' ').nth(1).unwrap().parse().unwrap()).unwrap()
+}
+
+#[test]
+fn the_record_of_a_lost_command_counts_what_lay_in_its_pipes() {
+    let mut rig = Rig::new();
+    rig.post("/api/threads", &json!({ "id": "t", "provider": "local" })).is(201);
+    rig.exec("t", "true");
+    let steward = wait_for("the steward", || super::memory::steward(&rig));
+    let keeper = parent(steward);
+    let command = "echo one; until [ -e go ]; do :; done; echo two; echo three >&2; : >written; sleep 1000";
+    rig.post("/api/threads/t/exec", &json!({ "command": command, "id": "c", "background": true })).is(202);
+    let seen = |rig: &Rig| rig.get("/api/commands/c").is(200);
+    wait_for("its first line", || (seen(&rig)["stdout_bytes"] == 4).then_some(()));
+    // Nobody moves what it writes from now on.
+    for pid in [keeper, steward] {
+        rustix::process::kill_process(pid, Signal::STOP).unwrap();
+    }
+    let file = |name: &str| format!("/api/threads/t/files?path={name}");
+    rig.call("PUT", &file("go"), &[], b"");
+    wait_for("it to write", || (rig.call("GET", &file("written"), &[], b"").status == 200).then_some(()));
+    for pid in [keeper, steward] {
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    }
+    rig.kill();
+    rig.start();
+    let lost = wait_for("its end", || Some(seen(&rig)).filter(|record| record["status"] == "lost"));
+    let output = |stream: &str| rig.get(&format!("/api/commands/c/output/{stream}")).body;
+    let written = [b"one\ntwo\n".to_vec(), b"three\n".to_vec()];
+    assert_eq!((&lost["stdout_bytes"], &lost["stderr_bytes"]), (&json!(8), &json!(6)));
+    assert_eq!(["stdout", "stderr"].map(output), written);
+    // Another instance takes over what this one has left.
+    rig.exec("t", "true");
+    assert_eq!(seen(&rig), lost);
+    assert_eq!(["stdout", "stderr"].map(output), written);
 }
