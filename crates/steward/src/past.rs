@@ -262,7 +262,8 @@ impl Past {
             Record::Started(started) => {
                 if let Some(info) = self.commands.get_mut(&started.number) {
                     info.last_seq += u64::from(info.started_at.is_none());
-                    (info.status, info.started_at) = (Status::Running, Some(started.at));
+                    info.status = Status::Running;
+                    info.started_at.get_or_insert(started.at);
                 }
             }
             Record::Chunk(chunk) => {

@@ -30,7 +30,7 @@ mod tty;
 mod watch;
 
 use crate::follow::Follower;
-use crate::host::Host;
+use crate::host::{Host, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
@@ -39,7 +39,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use stead_model::effect::{Context, Effect};
 use stead_model::epilogue::Leftovers;
 use stead_model::escalate::Escalation;
@@ -116,7 +116,7 @@ pub(crate) struct Entry {
     pub(crate) id: CommandId,
     pub(crate) first: LogPos,
     pub(crate) accepted_at: u64,
-    pub(crate) started_at: Option<u64>,
+    pub(crate) start: Option<Start>,
     /// The place of its start in its sequence.
     pub(crate) start_seq: u64,
     pub(crate) last_seq: u64,
@@ -135,13 +135,21 @@ pub(crate) struct Entry {
     masked: Option<private::Masked>,
 }
 
+/// When a command was first noted as started. Where its shell died before it read the command, another gets it, and that
+/// is no second start: whoever heard of the first keeps to it, and the time of the command counts from there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    at: u64,
+    uptime: u64,
+}
+
 impl Entry {
     fn new(accepted: Accepted, first: LogPos) -> Self {
         Self {
             id: accepted.exec.command.clone(),
             first,
             accepted_at: accepted.at,
-            started_at: None,
+            start: None,
             start_seq: accepted.seq() + 1,
             last_seq: accepted.seq(),
             bytes: [0, 0],
@@ -153,6 +161,13 @@ impl Entry {
             sums: None,
             masked: None,
         }
+    }
+
+    /// How much is left of its time; `None` if it has no limit or has not started.
+    fn time_left(&self) -> Option<Duration> {
+        let limit = Duration::from_millis(self.exec.as_deref()?.timeout_ms?);
+        let ran = Duration::from_micros(uptime().saturating_sub(self.start?.uptime));
+        Some(limit.saturating_sub(ran))
     }
 
     fn has_written(&self) -> bool {
@@ -410,7 +425,7 @@ impl Shell {
             (Some(ended), _) => ended.ending.status,
             (None, Some(_)) => Status::Running,
             // It waits for another shell, after the first was killed before it read the command.
-            (None, None) if entry.started_at.is_some() => Status::Running,
+            (None, None) if entry.start.is_some() => Status::Running,
             (None, None) => Status::Queued,
         };
         let mark = ended.as_ref().map_or(&self.mark, |ended| &ended.state);
@@ -425,7 +440,7 @@ impl Shell {
             cwd: mark.cwd.clone(),
             state_version: mark.version,
             accepted_at: entry.accepted_at,
-            started_at: entry.started_at,
+            started_at: entry.start.map(|start| start.at),
             ended_at: ended.as_ref().map(|ended| ended.at),
             // Whatever held them when it ended may have let go since.
             ending: ended.map(|Ended { ending, .. }| {

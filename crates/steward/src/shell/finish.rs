@@ -321,7 +321,7 @@ impl Shell {
     }
 
     pub(super) fn end_without_shell(&mut self, host: &mut Host, number: u64, fault: Fault) {
-        let was_started = self.commands.get(&number).is_some_and(|entry| entry.started_at.is_some());
+        let was_started = self.commands.get(&number).is_some_and(|entry| entry.start.is_some());
         self.end_without_running(host, number, ending_without_shell(was_started, fault));
     }
 

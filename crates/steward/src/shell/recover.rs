@@ -11,7 +11,7 @@
 //! ```
 
 use super::trigger::{self, TriggerFile};
-use super::{Entry, Running, Shell, Stage, watch};
+use super::{Entry, Running, Shell, Stage, Start, watch};
 use crate::host::{Host, What, uptime};
 use crate::journal::{Journal, JournalError, LogPos};
 use crate::left_output;
@@ -93,7 +93,7 @@ impl Past {
             Record::Started(started) => {
                 self.untouched = false;
                 if let Some(entry) = self.commands.get_mut(&started.number) {
-                    entry.started_at = Some(started.at);
+                    entry.start.get_or_insert(Start { at: started.at, uptime: started.uptime });
                     entry.last_seq = entry.start_seq;
                 }
                 self.started.insert(started.number, started);
@@ -241,8 +241,7 @@ impl Shell {
     fn was_not_given(&mut self, host: &Host, number: u64, past: &mut Past, parked: &mut Store) -> bool {
         let seen = self.commands.get(&number).is_some_and(Entry::has_written);
         let handover = trigger::handover(parked.get(trigger::PARKED));
-        let open =
-            OpenCommand { handover, seen, cancelled: past.reason(number), overdue: self.is_overdue(number, past) };
+        let open = OpenCommand { handover, seen, cancelled: past.reason(number), overdue: self.is_overdue(number) };
         match open.next_step() {
             NextStep::Adopt | NextStep::AdoptInDoubt => return false,
             NextStep::Start => {}
@@ -258,9 +257,13 @@ impl Shell {
         true
     }
 
-    /// Ends the commands that were told to and that no shell has had.
+    /// Ends the commands that were told to, or whose time is over, and that no shell has had.
     fn end_cancelled(&mut self, host: &mut Host, past: &Past) {
-        let told = |number: &u64| past.reason(*number).map(|reason| (*number, ending_unstarted(reason)));
+        let overdue = |number: u64| self.is_overdue(number).then_some(CancelReason::TimedOut);
+        let told = |number: &u64| {
+            let reason = past.reason(*number).or_else(|| overdue(*number));
+            reason.map(|reason| (*number, ending_unstarted(reason)))
+        };
         let waiting: Vec<_> = self.queue.iter().filter_map(told).collect();
         for (number, ending) in past.unstarted.iter().cloned().chain(waiting) {
             if let Some(place) = self.queue.iter().position(|queued| *queued == number) {
@@ -270,15 +273,8 @@ impl Shell {
         }
     }
 
-    /// How much is left of a command's time, counted from its start; `None` if it has no limit.
-    fn time_left(&self, number: u64, past: &Past) -> Option<Duration> {
-        let exec = self.commands.get(&number)?.exec.as_deref()?;
-        let ran = Duration::from_micros(uptime().saturating_sub(past.started.get(&number)?.uptime));
-        Some(Duration::from_millis(exec.timeout_ms?).saturating_sub(ran))
-    }
-
-    fn is_overdue(&self, number: u64, past: &Past) -> bool {
-        self.time_left(number, past) == Some(Duration::ZERO)
+    fn is_overdue(&self, number: u64) -> bool {
+        self.commands.get(&number).and_then(Entry::time_left) == Some(Duration::ZERO)
     }
 
     fn load_state(&mut self) {
@@ -448,7 +444,7 @@ impl Shell {
         host.kills.adopt(self.key);
         self.say(&|lines| lines.query(query));
         host.after(watch::FIRST, self.key, What::Watch(number));
-        if let Some(left) = self.time_left(number, past) {
+        if let Some(left) = self.commands.get(&number).and_then(Entry::time_left) {
             host.after(left, self.key, What::Deadline(number));
         }
         if let Some(cancelling) = past.cancelling.get(&number) {

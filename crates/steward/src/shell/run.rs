@@ -1,7 +1,7 @@
 //! From a request to a line in the control FIFO.
 
 use super::pair::NO_PAIR;
-use super::{Entry, Live, Running, Shell, Stage, io_fault, journal_fault, watch};
+use super::{Entry, Live, Running, Shell, Stage, Start, io_fault, journal_fault, watch};
 use crate::host::{Host, What, now, uptime};
 use crate::journal::Need;
 use std::io::{self, Write};
@@ -113,8 +113,10 @@ impl Shell {
                 return Err(io_fault("can't prepare the command", &error));
             }
         };
-        let (at, uptime) = (now(), uptime());
+        let start = self.commands.get(&number).and_then(|entry| entry.start);
+        let start = start.unwrap_or_else(|| Start { at: now(), uptime: uptime() });
         let killed_before = (host.kills.begin(self.key), host.link.killed());
+        let (at, uptime) = (start.at, start.uptime);
         let record = Record::Started(Started { number, pair, at, uptime, oom_kills: killed_before.0 });
         if let Err(error) = self.journal.append(&[&record], Need::Last) {
             host.kills.forget(self.key);
@@ -122,7 +124,7 @@ impl Shell {
             return Err(journal_fault(&error));
         }
         if let Some(entry) = self.commands.get_mut(&number) {
-            entry.started_at = Some(at);
+            entry.start = Some(start);
             entry.last_seq = entry.start_seq;
         }
         self.own_pair(pair, number);
@@ -147,8 +149,8 @@ impl Shell {
         self.send_trigger();
         host.after(watch::FIRST, self.key, What::Watch(number));
         host.after(ANNOUNCE, self.key, What::Announce(number));
-        if let Some(timeout) = exec.timeout_ms {
-            host.after(Duration::from_millis(timeout), self.key, What::Deadline(number));
+        if let Some(left) = self.commands.get(&number).and_then(Entry::time_left) {
+            host.after(left, self.key, What::Deadline(number));
         }
         Ok(())
     }

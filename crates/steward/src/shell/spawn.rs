@@ -119,9 +119,12 @@ impl Shell {
         let process = proc::pidfd(pid)?;
         host.poller.add(&replies, Source::Replies(self.key).token(), Interest::Read)?;
         host.poller.add(&terminal, Source::Terminal(self.key).token(), Interest::Read)?;
-        if let Some(process) = &process {
-            host.poller.add(process, Source::Process(self.key).token(), Interest::Read)?;
+        match &process {
+            Some(process) => host.poller.add(process, Source::Process(self.key).token(), Interest::Read)?,
+            // Killed and reaped before we could take hold of it: no event tells that it is gone.
+            None => host.after(Duration::ZERO, self.key, What::Unreaped(self.incarnation)),
         }
+        let gone = process.is_none();
         Ok(Live {
             pid,
             start_time: 0,
@@ -140,7 +143,7 @@ impl Shell {
             text,
             ready: false,
             exiting: None,
-            gone: false,
+            gone,
             death: None,
             looks: 0,
             condemned: false,

@@ -1,11 +1,13 @@
 //! A command runs at most once, also when it leaves no trace of having run: it prints nothing, and an interrupt throws
 //! away its report while no steward is there to notice.
 
-use crate::rig::{Rig, Runs, TestShell, fate, is_alive, kill, kill_these, wait_for};
+use crate::rig::{Rig, Runs, TestShell, fate, is_alive, kill, kill_these, rounds, wait_for};
 use rustix::process::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stead_model::proto::{Cancel, Ending, Exec, FirstSignal, Program, Request, Status};
 use stead_steward::client::{Client, Outcome};
+use stead_term::proc;
 
 const SHELLS: [Program; 3] = [Program::Bash, Program::Dash, Program::Ash];
 
@@ -139,5 +141,57 @@ fn a_command_that_was_told_to_have_started_is_lost_and_not_failed_if_no_shell_ge
         let error = outcome.info.ending.and_then(|ending| ending.error).map(|error| error.message);
         assert!(error.as_ref().is_some_and(|error| error.contains(why)), "{error:?}");
         assert_eq!(runs.count(), 0);
+    }
+}
+
+#[test]
+fn the_time_of_a_command_counts_from_its_first_start_also_if_another_shell_gets_it() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let exec = Exec { timeout_ms: Some(200), ..shell.exec("sleep 1000") };
+    let pid = shell.pid();
+    stead_term::proc::signal(pid, Signal::STOP);
+    shell.submit(exec.clone());
+    let started = wait_for("the start to be noted", || shell.command(&exec.command).started_at);
+    kill(pid);
+    let info = run_through_deaths(&rig, &exec).info;
+    assert_eq!((info.status, info.started_at), (Status::TimedOut, Some(started)));
+    let ran = Duration::from_micros(info.ended_at.unwrap() - started);
+    assert!(ran >= Duration::from_millis(200), "it was told to be over after {ran:?}");
+}
+
+/// Kills shells in the very moment in which they come into being, until told to stop.
+fn kill_the_newborn(keeper: i32, stop: &AtomicBool) {
+    let mut known = proc::children(keeper);
+    while !stop.load(Ordering::Relaxed) {
+        let now = proc::children(keeper);
+        for new in now.iter().filter(|pid| !known.contains(pid)) {
+            kill(*new);
+        }
+        known = now;
+    }
+}
+
+#[test]
+fn a_shell_that_is_killed_while_it_starts_keeps_no_command_waiting() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let runs = Runs::new(&rig);
+    for round in 0..rounds(150) {
+        let pid = shell.pid();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let killer = scope.spawn(|| kill_the_newborn(rig.keeper_pid(), &stop));
+            kill(pid);
+            wait_for("another shell to be started", || (shell.info().pid != Some(pid)).then_some(()));
+            stop.store(true, Ordering::Relaxed);
+            killer.join().unwrap();
+        });
+        let outcome = shell.run(runs.counted("true"));
+        assert_eq!(
+            (outcome.info.status, runs.count()),
+            (Status::Exited, usize::try_from(round + 1).unwrap()),
+            "{outcome:?}"
+        );
     }
 }
