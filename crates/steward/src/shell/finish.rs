@@ -369,8 +369,9 @@ impl Shell {
         let Some(live) = &self.live else { return };
         let (exiting, was_ready, condemned) = (live.exiting.clone(), live.ready, live.condemned);
         if !was_ready && !condemned {
-            // One that is killed from outside did not die of its state, or so it is hoped once.
-            let killed = status.and_then(|status| status.signal()) == Some(9);
+            // One that is killed from outside did not die of its state, or so it is hoped once; nor did one whose keeper was
+            // killed with it, so that nobody knows how it ended.
+            let killed = status.is_none_or(|status| status.signal() == Some(9));
             if killed && !self.killed_unborn {
                 self.killed_unborn = true;
             } else {

@@ -2,12 +2,18 @@
 //! Every round has a seed; fixed ones for comparison, one fresh one for what nobody has thought of. A failure prints
 //! the seed, `STEAD_SEED` runs it again.
 
-use crate::rig::{Rig, Rng, TestShell, code, fresh_id, is_alive, kill, rounds, seeds, steward_of, wait_for};
+use crate::rig::{
+    Rig, Rng, TestShell, code, fresh_id, is_alive, kill, open_shell, rounds, seeds, steward_of, wait_for,
+};
+use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
-use stead_model::proto::{Event, Exec, Reply, Request, Status};
+use stead_model::proto::{Event, Exec, Program, Reply, Request, Status};
+use stead_model::state::Bytes;
 use stead_steward::client::{Client, Told};
 
 /// What a command printed, checked against what it must have printed, however often the connection broke.
@@ -401,4 +407,45 @@ fn a_shell_that_is_killed_before_it_is_ready_is_started_again_with_all_of_its_st
         killed_early += u32::from(warnings.is_empty());
     }
     assert!(killed_early > 0, "none was killed before it was ready");
+}
+
+/// A `bash` that waits as long as there is a file `hold` beside it, and then becomes the real one.
+fn bash_that_waits(rig: &Rig) -> (Bytes, PathBuf) {
+    let dir = rig.scratch().join("bin");
+    std::fs::create_dir(&dir).unwrap();
+    let hold = dir.join("hold");
+    let script = format!("#!/bin/sh\nwhile [ -e '{}' ]; do :; done\nexec /bin/bash \"$@\"\n", hold.display());
+    let program = dir.join("bash");
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (Bytes::from(format!("{}:/usr/bin:/bin", dir.display()).as_str()), hold)
+}
+
+#[test]
+fn a_shell_that_is_killed_with_its_keeper_before_it_is_ready_is_started_again_with_all_of_its_state() {
+    let rig = Rig::new();
+    let (path, hold) = bash_that_waits(&rig);
+    let mut open = open_shell("main", Program::Bash, &rig.scratch());
+    open.env.iter_mut().filter(|(name, _)| name.0 == b"PATH").for_each(|(_, value)| *value = path.clone());
+    let mut shell = TestShell::open(rig.client(), open);
+    shell.run("f() { echo f $kept; }; kept=yes");
+    let (keeper, steward, before) = (rig.keeper_pid(), rig.steward_pid(), shell.pid());
+    std::fs::write(&hold, "").unwrap();
+    shell.run("exit 1");
+    let newborn = wait_for("the next shell", || shell.info().pid.filter(|pid| *pid != before));
+    // Given to it before it is ready, so that the next steward keeps to it.
+    let exec = shell.exec("f");
+    shell.submit(exec.clone());
+    wait_for("its start", || shell.command(&exec.command).started_at);
+    // Nobody is there any more to see how it ends.
+    stead_term::proc::signal(steward, Signal::STOP);
+    kill(keeper);
+    kill(newborn);
+    std::fs::remove_file(&hold).unwrap();
+    stead_term::proc::signal(steward, Signal::CONT);
+    wait_for("another keeper", || (rig.keeper_pid() != keeper).then_some(()));
+    let mut again = TestShell { client: rig.client(), id: shell.id.clone() };
+    let outcome = again.end_of(&exec.command);
+    assert_eq!(String::from_utf8(outcome.stdout).unwrap(), "f yes\n", "{:?}", outcome.info);
+    assert_eq!(outcome.info.ending.unwrap().warnings, Vec::new());
 }
