@@ -15,11 +15,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stead_model::ids::{InstanceId, LeaseId};
-use stead_model::lease::{IllegalTransition, Lease};
+use stead_model::lease::{Desired, IllegalTransition, Lease};
 use stead_model::thread::Instance;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// An owner that nobody has asked anything for this long ends; the next question starts another.
+/// An owner that nobody has asked anything for this long ends, unless it has something to say (see [`forbids_use`]); the
+/// next question starts another.
 const UNUSED: Duration = Duration::from_mins(1);
 
 /// A lease without an owner, or that another server looks after, is looked at again after this.
@@ -295,6 +296,12 @@ impl Leases {
     }
 }
 
+/// Whether there is an instance that is not to be used: it sleeps, is to, or is to be destroyed. Somebody who has opened a
+/// terminal on it must be told so at any time, and without an owner nobody would.
+fn forbids_use(lease: &Lease) -> bool {
+    lease.instance.is_some() && lease.desired != Desired::Running
+}
+
 /// The task.
 struct Own {
     leases: Leases,
@@ -309,11 +316,12 @@ impl Own {
         let mut driver = driver::Driver::new(core, self.lease.clone(), self.leases.arrivals.clone());
         loop {
             let stop = self.leases.core.stop.clone();
+            let is_told = driver.lease().is_some_and(forbids_use);
             let ask = tokio::select! {
                 // Even when stopping, what has been asked is answered.
                 biased;
                 ask = self.inbox.recv() => ask,
-                () = tokio::time::sleep(UNUSED) => None,
+                () = tokio::time::sleep(UNUSED), if !is_told => None,
                 () = stop.cancelled() => None,
             };
             match ask {

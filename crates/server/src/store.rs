@@ -280,6 +280,15 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
         event: &LeaseEvent,
         instance: &InstanceChange,
     ) -> Result<()>;
+    /// The same for an end that others' use forbids: only if the live sessions of the lease are these, as they were when they
+    /// were looked at, else `Conflict` (kind `session`).
+    async fn replace_lease_used_by(
+        &self,
+        sessions: &[Session],
+        before: &Lease,
+        after: &Lease,
+        event: &LeaseEvent,
+    ) -> Result<()>;
     /// Oldest first, from a version on.
     async fn lease_events(&self, lease: &LeaseId, after_version: u64, limit: u32) -> Result<Vec<LeaseEvent>>;
     /// With its events and instances. Refused with `Conflict` while a terminal uses it.
@@ -291,6 +300,9 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     /// Opens a session; one that is live on the same terminal is closed as superseded in the same transaction. Its
     /// project counts it.
     async fn open_session(&self, session: &Session) -> Result<()>;
+    /// Opens a session, or goes on with the one `before`, of somebody who is about to use an instance: only if its lease
+    /// still is to run this very one, else `Conflict` (kind `lease`).
+    async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()>;
     async fn session(&self, id: &SessionId) -> Result<Option<Session>>;
     async fn live_session(&self, terminal: &TerminalId) -> Result<Option<Session>>;
     async fn newest_session(&self, thread: &ThreadId) -> Result<Option<Session>>;

@@ -9,11 +9,19 @@ use std::sync::Arc;
 use stead_model::ids::{EventId, InstanceId, LeaseId};
 use stead_model::lease::{Desired, Input, Lease, Observed, Seen, Step};
 use stead_model::project::Demands;
+use stead_model::session::Session;
 use stead_model::thread::Instance;
 
 /// Steps towards one wish. A dead instance takes three (look, make, done); a provider that keeps saying something else
 /// is not chased for ever.
 const MOST_STEPS: u32 = 8;
+
+/// Who may use a lease when an end of its instance is written.
+enum Users {
+    Whoever,
+    /// None of these forbids it.
+    Only(Vec<Session>),
+}
 
 #[derive(Debug)]
 pub(super) struct Driver {
@@ -34,6 +42,11 @@ impl Driver {
         self.lease.as_ref()
     }
 
+    /// Of two servers the other may have written it since.
+    fn forget(&mut self) {
+        self.lease = None;
+    }
+
     pub(super) async fn grant(&mut self, ask: &Ask) -> Result<Ready, LeaseError> {
         let mut tries = 0;
         loop {
@@ -41,7 +54,7 @@ impl Driver {
                 // Somebody else wrote it: begin again with what is there now.
                 Err(LeaseError::Store(error)) if tries < 3 && matches!(*error, StoreError::Conflict { .. }) => {
                     tries += 1;
-                    self.lease = None;
+                    self.forget();
                 }
                 answer => return answer,
             }
@@ -49,6 +62,9 @@ impl Driver {
     }
 
     async fn try_grant(&mut self, ask: &Ask) -> Result<Ready, LeaseError> {
+        if ask.suspect.is_some() {
+            self.forget();
+        }
         let mut lease = self.load().await?;
         if ask.suspect.is_some() && ask.suspect == lease.instance && !lease.needs_refresh {
             lease.needs_refresh = true;
@@ -72,20 +88,20 @@ impl Driver {
                     // A destruction that was cut short is finished first; what runs after it is new.
                     lease = self.drive(lease, ask.source).await?;
                 }
-                lease = self.want(lease, Desired::Running, &Input::WantRunning, ask.source).await?;
+                lease = self.want(lease, Desired::Running, &Input::WantRunning, &Users::Whoever, ask.source).await?;
             }
             Wish::Paused(force) => {
-                self.refuse_if_used(&lease, force, ask).await?;
+                let users = self.refuse_if_used(&lease, force, ask).await?;
                 lease = self.finish_destroying(lease, ask.source).await?;
                 if lease.observed == Observed::None {
                     // There is nothing to put to sleep, and nothing is made for it.
                     return Ok(self.ready(lease));
                 }
-                lease = self.want(lease, Desired::Paused, &Input::WantPaused, ask.source).await?;
+                lease = self.want(lease, Desired::Paused, &Input::WantPaused, &users, ask.source).await?;
             }
             Wish::Destroyed(force) => {
-                self.refuse_if_used(&lease, force, ask).await?;
-                lease = self.want(lease, Desired::Destroyed, &Input::WantDestroyed, ask.source).await?;
+                let users = self.refuse_if_used(&lease, force, ask).await?;
+                lease = self.want(lease, Desired::Destroyed, &Input::WantDestroyed, &users, ask.source).await?;
             }
         }
         let reached = self.drive(lease, ask.source).await?;
@@ -123,25 +139,33 @@ impl Driver {
         lease: Lease,
         desired: Desired,
         input: &Input,
+        users: &Users,
         source: Source,
     ) -> Result<Lease, LeaseError> {
         if lease.desired == desired {
             return Ok(lease);
         }
-        self.record(&lease, input, source, InstanceChange::Nothing).await
+        let Users::Only(sessions) = users else {
+            return self.record(&lease, input, source, InstanceChange::Nothing).await;
+        };
+        let (after, event) = self.change(&lease, input, source)?;
+        self.core.store.replace_lease_used_by(sessions, &lease, &after, &event).await?;
+        self.lease = Some(after.clone());
+        Ok(after)
     }
 
-    /// A lease that others use is neither paused nor destroyed under them.
-    async fn refuse_if_used(&self, lease: &Lease, force: Force, ask: &Ask) -> Result<(), LeaseError> {
+    /// A lease that others use is neither paused nor destroyed under them. Who they are must be so still when it is written.
+    async fn refuse_if_used(&self, lease: &Lease, force: Force, ask: &Ask) -> Result<Users, LeaseError> {
         if force == Force::Yes || lease.observed == Observed::None {
-            return Ok(());
+            return Ok(Users::Whoever);
         }
         let in_use = |by: String| LeaseError::InUse { lease: self.id.clone(), by };
         if self.arrivals.are_at(&self.id) {
             return Err(in_use("a terminal that is being opened".to_owned()));
         }
         let now = self.core.present();
-        for session in self.core.store.live_sessions_of_lease(&self.id).await? {
+        let sessions = self.core.store.live_sessions_of_lease(&self.id).await?;
+        for session in &sessions {
             if !ask.own.contains(&session.id) && session.expiry(now.clone()).is_none() {
                 return Err(in_use(format!("session `{}` of thread `{}`", session.id, session.thread)));
             }
@@ -154,7 +178,7 @@ impl Driver {
                 return Err(in_use(format!("command `{}`", command.id)));
             }
         }
-        Ok(())
+        Ok(Users::Only(sessions))
     }
 
     async fn drive(&mut self, mut lease: Lease, source: Source) -> Result<Lease, LeaseError> {
@@ -383,6 +407,19 @@ impl Driver {
         source: Source,
         instance: InstanceChange,
     ) -> Result<Lease, LeaseError> {
+        let (after, event) = self.change(before, input, source)?;
+        self.core.store.replace_lease(before, &after, &event, &instance).await?;
+        if let InstanceChange::Ended(id) = &instance
+            && self.instance.as_ref().is_some_and(|known| known.id == *id)
+        {
+            self.instance = None;
+        }
+        self.lease = Some(after.clone());
+        Ok(after)
+    }
+
+    /// A lease after something has happened to it, and the event that tells so.
+    fn change(&self, before: &Lease, input: &Input, source: Source) -> Result<(Lease, LeaseEvent), LeaseError> {
         let now = self.core.now();
         let after = before.apply(input, now)?;
         let error = match input {
@@ -407,13 +444,6 @@ impl Driver {
             error,
             at: now,
         };
-        self.core.store.replace_lease(before, &after, &event, &instance).await?;
-        if let InstanceChange::Ended(id) = &instance
-            && self.instance.as_ref().is_some_and(|known| known.id == *id)
-        {
-            self.instance = None;
-        }
-        self.lease = Some(after.clone());
-        Ok(after)
+        Ok((after, event))
     }
 }

@@ -175,9 +175,16 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<
         before.leave();
     }
     let (terminal, ready, runtime) = runtime(inner, terminal, ready).await?;
-    let session = session_for(inner, &thread, &terminal, session, at.by.as_ref()).await?;
     let Some(instance) = ready.lease.instance.clone() else {
         return Err(Error::Broken("the lease has no instance".to_owned()));
+    };
+    let session = match session_for(inner, &thread, &terminal, &instance, session, at.by.as_ref()).await {
+        Err(Error::Store(error)) if matches!(*error, StoreError::Conflict { kind: "lease", .. }) => {
+            // Its owner here doesn't know yet what another server has made of it.
+            inner.leases.look_anew(&ready.lease, source).await?;
+            return Err(Error::Broken("another server pauses or destroys the instance".to_owned()));
+        }
+        session => session?,
     };
     let provider = inner.core.provider(&ready.lease.provider)?;
     let seating = Seating {
@@ -288,6 +295,7 @@ async fn session_for(
     inner: &Inner,
     thread: &Thread,
     terminal: &Terminal,
+    instance: &InstanceId,
     live: Option<Session>,
     by: Option<&TokenId>,
 ) -> Result<Session, Error> {
@@ -295,10 +303,10 @@ async fn session_for(
     if let Some(before) = live {
         let input = if before.status == Status::Paused { Input::Resumed } else { Input::Touch };
         let after = before.apply(input, core.now()).map_err(|error| Error::Conflict(error.to_string()))?;
-        match core.store.replace_session(&before, &after).await {
+        match core.store.open_session_on(instance, Some(&before), &after).await {
             Ok(()) => return Ok(after),
             // Closed or changed meanwhile by another server: a new one takes its place.
-            Err(StoreError::Conflict { .. } | StoreError::NotFound { .. }) => {}
+            Err(StoreError::Conflict { kind: "session", .. } | StoreError::NotFound { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -309,7 +317,7 @@ async fn session_for(
         opened_by: by.cloned(),
         ..Session::open(id, thread.id.clone(), on, thread.policy, core.now())
     };
-    core.store.open_session(&session).await?;
+    core.store.open_session_on(instance, None, &session).await?;
     core.measure.opened();
     super::projects::log::opened(inner, &session).await;
     core.store.touch_thread(&thread.id, core.now()).await?;

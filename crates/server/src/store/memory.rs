@@ -55,6 +55,8 @@ struct Tables {
     leases: BTreeMap<LeaseId, Lease>,
     events: BTreeMap<LeaseId, BTreeMap<u64, LeaseEvent>>,
     event_ids: BTreeMap<EventId, LeaseId>,
+    /// The live sessions of a lease at the moment in which an event of it was written.
+    users: BTreeMap<EventId, Vec<Session>>,
     instances: BTreeMap<InstanceId, Instance>,
     sessions: BTreeMap<SessionId, Session>,
     commands: BTreeMap<CommandId, Command>,
@@ -70,6 +72,11 @@ impl MemoryStore {
     /// The same tables, by calls that let others go first.
     pub fn paced(&self, pace: Pace) -> Self {
         Self { tables: Arc::clone(&self.tables), pace }
+    }
+
+    /// Who used a lease when an event of it was written: a clock doesn't tell, where two servers have different ones.
+    pub fn users_at(&self, event: &EventId) -> Vec<Session> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner).users.get(event).cloned().unwrap_or_default()
     }
 
     async fn with<T: Send>(&self, work: impl FnOnce(&mut Tables) -> T + Send) -> T {
@@ -307,6 +314,20 @@ impl Store for MemoryStore {
         self.with(|tables| tables.replace_lease(before, after, event, instance)).await
     }
 
+    async fn replace_lease_used_by(
+        &self,
+        sessions: &[Session],
+        before: &Lease,
+        after: &Lease,
+        event: &LeaseEvent,
+    ) -> Result<()> {
+        self.with(|tables| {
+            tables.refuse_other_sessions(&before.id, sessions)?;
+            tables.replace_lease(before, after, event, &InstanceChange::Nothing)
+        })
+        .await
+    }
+
     async fn lease_events(&self, lease: &LeaseId, after_version: u64, limit: u32) -> Result<Vec<LeaseEvent>> {
         self.with(|tables| Ok(tables.lease_events(lease, after_version, limit))).await
     }
@@ -325,6 +346,17 @@ impl Store for MemoryStore {
 
     async fn open_session(&self, session: &Session) -> Result<()> {
         self.with(|tables| tables.open_session(session)).await
+    }
+
+    async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()> {
+        self.with(|tables| {
+            tables.refuse_other_instance(&session.lease, instance)?;
+            match before {
+                Some(before) => tables.replace_session(before, session),
+                None => tables.open_session(session),
+            }
+        })
+        .await
     }
 
     async fn session(&self, id: &SessionId) -> Result<Option<Session>> {

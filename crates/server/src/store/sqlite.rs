@@ -411,6 +411,19 @@ impl Store for SqliteStore {
         write!(self, |tx| leases::replace(&mut tx, before, after, event, instance).await?)
     }
 
+    async fn replace_lease_used_by(
+        &self,
+        sessions: &[Session],
+        before: &Lease,
+        after: &Lease,
+        event: &LeaseEvent,
+    ) -> Result<()> {
+        write!(self, |tx| {
+            sessions::refuse_others(&mut tx, &before.id, sessions).await?;
+            leases::replace(&mut tx, before, after, event, &InstanceChange::Nothing).await?;
+        })
+    }
+
     async fn lease_events(&self, lease: &LeaseId, after_version: u64, limit: u32) -> Result<Vec<LeaseEvent>> {
         leases::events(&self.readers, lease, after_version, limit).await
     }
@@ -429,6 +442,16 @@ impl Store for SqliteStore {
 
     async fn open_session(&self, session: &Session) -> Result<()> {
         write!(self, |tx| sessions::open(&mut tx, session).await?)
+    }
+
+    async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()> {
+        write!(self, |tx| {
+            leases::refuse_other_instance(&mut tx, &session.lease, instance).await?;
+            match before {
+                Some(before) => sessions::replace(&mut tx, before, session).await?,
+                None => sessions::open(&mut tx, session).await?,
+            }
+        })
     }
 
     async fn session(&self, id: &SessionId) -> Result<Option<Session>> {

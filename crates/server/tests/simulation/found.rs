@@ -354,35 +354,60 @@ fn a_shell_that_its_terminal_has_left_does_not_count_however_late_its_version() 
         let mut kept = Vec::new();
         rig.live(async |other| {
             let one = rig.server(100).await;
-            let enter = |stead: &Stead, place: &'static str| {
+            let export = |stead: &Stead, name: &'static str| {
                 let stead = stead.clone();
-                tokio::spawn(async move { sandbox(&stead, "a").await?.run(Execute::new(format!("cd {place}"))).await })
+                let text = format!("export {name}=set");
+                tokio::spawn(async move { sandbox(&stead, "a").await?.run(Execute::new(text)).await })
             };
-            let first = enter(&one, "/one");
+            let first = export(&one, "ONE");
             for _ in 0..moment {
                 tokio::task::yield_now().await;
             }
             rig.fake.next(Call::Status, Mischief::Say(Seen::Gone));
             rig.clock.pass(10_000);
             rig.fake.next(Call::Run, Mischief::Delay(Duration::from_secs(5)));
-            let ran = [("/one\n", first), ("/other\n", enter(&other, "/other"))];
-            for (place, running) in ran {
+            for (name, running) in [("ONE", first), ("OTHER", export(&other, "OTHER"))] {
                 let Ok(ran) = running.await.unwrap() else { continue };
                 if ran.command.ending.unwrap().warnings.is_empty() {
-                    kept.push((ran.command.state_version, place));
+                    kept.push((ran.command.state_version, name));
                 } else {
                     went_its_own_way += 1;
                 }
             }
         });
         rig.live(async |stead| {
-            let cwd = String::from_utf8(run(&stead, "a", "pwd").await.stdout).unwrap();
-            let latest = kept.iter().map(|(version, _)| version).max();
-            let may_be: Vec<_> = kept.iter().filter(|(version, _)| Some(version) == latest).collect();
-            assert!(may_be.iter().any(|(_, place)| *place == cwd), "{cwd:?} after {moment} turns, of {kept:?}");
+            let env = String::from_utf8(run(&stead, "a", "env").await.stdout).unwrap();
+            // What ran in the same shell after it, and could not be stored, may have been added.
+            let is_there = |(_, name): &(u64, &str)| env.lines().any(|line| line == format!("{name}=set"));
+            assert!(kept.iter().all(is_there), "{env:?} after {moment} turns, of {kept:?}");
         });
     }
     assert!(went_its_own_way > 0, "no moment was the one");
+}
+
+#[test]
+fn what_is_to_be_destroyed_is_not_used_however_long_ago_that_failed() {
+    let rig = Rig::new();
+    rig.live(async |stead| {
+        run(&stead, "a", "true").await;
+        share(&stead, "b", "a").await;
+        let before = rig.the_instance();
+        // Another terminal is being opened there: it has no session yet that could be closed.
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        rig.fake.next(Call::Status, Mischief::Delay(Duration::from_secs(5)));
+        let opening = {
+            let stead = stead.clone();
+            tokio::spawn(async move { run(&stead, "b", "true").await })
+        };
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rig.fake.next(Call::Destroy, Mischief::Hang);
+        assert_eq!(stead.destroy(&thread("a"), Force::Yes).await.unwrap_err().code(), "provider_timeout");
+        opening.await.unwrap();
+        // Longer than anybody is there for a lease that nobody asks for.
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        run(&stead, "b", "true").await;
+        assert_ne!(rig.the_instance(), before, "a command ran where everything was to be destroyed");
+    });
 }
 
 /// The reaper, or somebody who shares the lease, can't know that we are coming.

@@ -29,9 +29,6 @@ pub(crate) struct Law {
     ever_overlapped: bool,
     /// Sessions whose time was over when the step began.
     over: BTreeSet<SessionId>,
-    /// Sessions that a server closed when it began, before the step. The clock may be set back since, and then nothing
-    /// else tells that what the step did came later.
-    closed_before: BTreeSet<SessionId>,
 }
 
 /// When a session was opened and used, by the time that has passed in the world, whatever its clock was set to.
@@ -52,9 +49,7 @@ impl Law {
         let now = world.passed();
         self.over.clear();
         self.overlapped = false;
-        self.closed_before.clone_from(&self.live);
         for session in world.store.live_sessions().await.unwrap() {
-            self.closed_before.remove(&session.id);
             let Some(known) = self.uses.get(&session.id) else { continue };
             let moments = Session { started_at: known.opened_by, last_active_at: known.used_by, ..session.clone() };
             if moments.expiry(now).is_some() {
@@ -111,15 +106,13 @@ impl Law {
         let leases = world.store.leases(None, &Page::all()).await.unwrap();
         let live = world.store.live_instances().await.unwrap();
         let sessions = self.sessions_of_now(world).await;
-        let open: Vec<_> =
-            sessions.iter().filter(|session| !self.closed_before.contains(&session.id)).cloned().collect();
         for lease in &leases {
             let events = self.events(world, lease, &mut wrong).await;
             let live: Vec<_> = live.iter().filter(|instance| instance.lease == lease.id).collect();
             wrong.extend(one_lease(lease, &live));
             for event in &events {
                 wrong.extend(one_event(event));
-                wrong.extend(under_others(lease, event, &open, done, self.overlapped));
+                wrong.extend(under_others(event, &world.store.users_at(&event.id), done));
             }
         }
         wrong.extend(self.sessions(world, &sessions, began, done));
@@ -257,29 +250,19 @@ fn asked(op: &Op) -> Option<&ThreadId> {
     }
 }
 
-/// Nobody loses their instance to somebody else who didn't insist. Of two servers one may use a session, whose time is over
-/// for the other, at the very moment at which that pauses.
-fn under_others(
-    lease: &Lease,
-    event: &LeaseEvent,
-    sessions: &[Session],
-    done: &[Done],
-    overlapped: bool,
-) -> Option<String> {
+/// Nobody who has a session on a lease when its end is written loses the instance to somebody else who didn't insist.
+fn under_others(event: &LeaseEvent, users: &[Session], done: &[Done]) -> Option<String> {
     let ends = matches!(event.kind.as_str(), "intent.pause" | "intent.destroy");
     let polite = matches!(event.source.as_str(), "user_pause" | "idle_reaper" | "api");
     if !ends || !polite || done.iter().any(|(op, _)| forced(op).is_some()) {
         return None;
     }
     let theirs = |session: &&Session| {
-        let there = session.started_at < event.at && session.ended.is_none_or(|(at, _)| at > event.at);
-        let at_once = overlapped && session.last_active_at == event.at;
-        let known = session.last_active_at <= event.at && !at_once && session.expiry(event.at).is_none();
         let own = event.source != "idle_reaper" && done.iter().any(|(op, _)| asked(op) == Some(&session.thread));
-        session.lease == lease.id && there && known && !own
+        session.expiry(event.at).is_none() && !own
     };
-    let other = sessions.iter().find(theirs)?;
-    Some(format!("`{}` by `{}` of {} at {} under {other:?}", event.kind, event.source, lease.id, event.at.0))
+    let other = users.iter().find(theirs)?;
+    Some(format!("`{}` by `{}` of {} at {} under {other:?}", event.kind, event.source, event.lease, event.at.0))
 }
 
 /// A session that has ended had a reason to: by its own moments, and by the time that has passed since it was opened and

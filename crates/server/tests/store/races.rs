@@ -1,9 +1,9 @@
 //! Of any number of callers one wins.
 
 use crate::rig::*;
-use stead_model::lease::Input;
-use stead_model::session::{self, Status};
-use stead_server::store::{InstanceChange, Page, Result, StoreError};
+use stead_model::lease::{Input, Lease};
+use stead_model::session::{self, CloseReason, Session, Status};
+use stead_server::store::{InstanceChange, LeaseEvent, Page, Result, StoreError};
 use tokio::task::JoinSet;
 
 on_every_store![
@@ -14,6 +14,9 @@ on_every_store![
     a_terminal_swapped_by_many_counts_every_win,
     a_session_swapped_by_many_counts_every_win,
     a_future_that_is_dropped_leaves_the_writer_usable,
+    an_end_is_not_written_under_somebody_who_came_or_used_it_since,
+    nobody_begins_to_use_an_instance_that_is_to_end,
+    of_a_destruction_and_a_session_on_one_lease_one_is_written,
 ];
 
 const CALLERS: u64 = 50;
@@ -129,6 +132,69 @@ async fn a_session_swapped_by_many_counts_every_win(store: Shared) {
         assert_eq!(wins(&callers.join_all().await, lost), 1);
     }
     assert_eq!(store.session(&session_id("1")).await.unwrap().unwrap().version, ROUNDS);
+}
+
+/// A lease that runs an instance, as it is and as it is wanted to be destroyed.
+async fn running(store: &Shared, name: &str) -> (Lease, Lease, LeaseEvent) {
+    let fresh = lease(name, 1);
+    store.put_lease(&fresh).await.unwrap();
+    let begin = Input::Begin(instance_id(name));
+    let before = fresh.apply(&begin, at(2)).unwrap();
+    let started = InstanceChange::Started(Box::new(instance(name, name, 2)));
+    let making = event(&format!("begin-{name}"), &before, &begin);
+    store.replace_lease(&fresh, &before, &making, &started).await.unwrap();
+    let doomed = before.apply(&Input::WantDestroyed, at(9)).unwrap();
+    let told = event(&format!("doom-{name}"), &doomed, &Input::WantDestroyed);
+    (before, doomed, told)
+}
+
+async fn an_end_is_not_written_under_somebody_who_came_or_used_it_since(store: Shared) {
+    let (before, doomed, told) = running(&store, "a").await;
+    let end = async |known: &[Session]| store.replace_lease_used_by(known, &before, &doomed, &told).await;
+    let first = session("1", "a", 3);
+    store.open_session_on(&instance_id("a"), None, &first).await.unwrap();
+    assert_refused!(end(&[]).await, Conflict, "session", "sess-1");
+    let used = first.apply(session::Input::Touch, at(4)).unwrap();
+    store.replace_session(&first, &used).await.unwrap();
+    assert_refused!(end(std::slice::from_ref(&first)).await, Conflict, "session", "sess-1");
+    assert_eq!(store.lease(&before.id).await.unwrap(), Some(before.clone()));
+    assert_eq!(store.lease_events(&before.id, before.version, 10).await.unwrap(), []);
+    // One that has ended, or is on another lease, is nobody.
+    let closed = used.apply(session::Input::Close(CloseReason::Closed), at(5)).unwrap();
+    store.replace_session(&used, &closed).await.unwrap();
+    store.open_session(&session("2", "b", 6)).await.unwrap();
+    end(std::slice::from_ref(&first)).await.unwrap();
+    assert_eq!(store.lease(&before.id).await.unwrap(), Some(doomed));
+}
+
+async fn nobody_begins_to_use_an_instance_that_is_to_end(store: Shared) {
+    let (before, doomed, told) = running(&store, "a").await;
+    let here = session("1", "a", 3);
+    let elsewhere = store.open_session_on(&instance_id("b"), None, &here).await;
+    assert_refused!(elsewhere, Conflict, "lease", "lease-a");
+    assert_eq!(store.session(&here.id).await.unwrap(), None);
+    store.open_session_on(&instance_id("a"), None, &here).await.unwrap();
+    let used = here.apply(session::Input::Touch, at(4)).unwrap();
+    store.open_session_on(&instance_id("a"), Some(&here), &used).await.unwrap();
+    assert_refused!(store.open_session_on(&instance_id("a"), Some(&here), &used).await, Conflict, "session", "sess-1");
+    store.replace_lease(&before, &doomed, &told, &InstanceChange::Nothing).await.unwrap();
+    let again = used.apply(session::Input::Touch, at(5)).unwrap();
+    let refused = store.open_session_on(&instance_id("a"), Some(&used), &again).await;
+    assert_refused!(refused, Conflict, "lease", "lease-a");
+    assert_eq!(store.session(&here.id).await.unwrap(), Some(used));
+}
+
+async fn of_a_destruction_and_a_session_on_one_lease_one_is_written(store: Shared) {
+    for round in 0..20 {
+        let name = format!("{round}");
+        let (before, doomed, told) = running(&store, &name).await;
+        let opened = session(&name, &name, 3);
+        let (one, other, instance) = (store.clone(), store.clone(), instance_id(&name));
+        let ending = tokio::spawn(async move { one.replace_lease_used_by(&[], &before, &doomed, &told).await });
+        let opening = tokio::spawn(async move { other.open_session_on(&instance, None, &opened).await });
+        let lost = |error: &StoreError| matches!(error, StoreError::Conflict { .. });
+        assert_eq!(wins(&[ending.await.unwrap(), opening.await.unwrap()], lost), 1);
+    }
 }
 
 /// Callers go away in the middle of everything; what they leave is done or not, never half, and others go on.

@@ -4,7 +4,8 @@ use super::{Tables, conflict, exists, missing, page};
 use crate::store::{InstanceChange, LeaseEvent, Page, Result};
 use stead_model::clock::Timestamp;
 use stead_model::ids::{InstanceId, LeaseId, ProviderName};
-use stead_model::lease::Lease;
+use stead_model::lease::{Desired, Lease};
+use stead_model::session::Session;
 use stead_model::thread::Instance;
 
 const LEASE: &str = "lease";
@@ -44,9 +45,17 @@ impl Tables {
         self.refuse_instance(&after.id, instance)?;
         self.leases.insert(before.id.clone(), Lease { created_at, ..after.clone() });
         self.event_ids.insert(event.id.clone(), event.lease.clone());
+        let of_lease = |session: &Session| session.lease == event.lease && session.status.is_live();
+        let users = self.sessions_where(of_lease, &Page::all());
+        self.users.insert(event.id.clone(), users);
         self.events.entry(event.lease.clone()).or_default().insert(event.version, event.clone());
         self.change_instance(instance, event.at);
         Ok(())
+    }
+
+    pub(super) fn refuse_other_instance(&self, lease: &LeaseId, instance: &InstanceId) -> Result<()> {
+        let runs = |lease: &Lease| lease.desired == Desired::Running && lease.instance.as_ref() == Some(instance);
+        if self.leases.get(lease).is_some_and(runs) { Ok(()) } else { conflict(LEASE, lease) }
     }
 
     fn refuse_event(&self, event: &LeaseEvent) -> Result<()> {

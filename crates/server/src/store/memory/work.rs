@@ -3,7 +3,7 @@
 use super::{Tables, conflict, exists, missing, page};
 use crate::store::{Page, Result, SPENT};
 use stead_model::command::Command;
-use stead_model::ids::{CommandId, TerminalId, ThreadId};
+use stead_model::ids::{CommandId, LeaseId, TerminalId, ThreadId};
 use stead_model::project::Tally;
 use stead_model::proto::Status::Queued;
 use stead_model::session::{CloseReason, Session, Status};
@@ -28,6 +28,16 @@ impl Tables {
             let _ = self.project_statistics(project, |statistics| statistics.sessions += 1);
         }
         Ok(())
+    }
+
+    pub(super) fn refuse_other_sessions(&self, lease: &LeaseId, sessions: &[Session]) -> Result<()> {
+        let is_known =
+            |live: &Session| sessions.iter().any(|known| (&known.id, known.version) == (&live.id, live.version));
+        let others = self.sessions.values().filter(|session| session.lease == *lease && session.status.is_live());
+        match others.into_iter().find(|live| !is_known(live)) {
+            Some(other) => conflict(SESSION, &other.id),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn live_session(&self, terminal: &TerminalId) -> Option<&Session> {

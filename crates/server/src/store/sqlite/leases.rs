@@ -26,6 +26,7 @@ statements! {
     GO_ON = "UPDATE leases SET version = MAX(version, (SELECT MAX(version) FROM lease_events WHERE lease_id = $1))
              WHERE id = $1 AND EXISTS (SELECT 1 FROM lease_events WHERE lease_id = $1)";
     END_LIVE = "UPDATE instances SET ended_at = $2 WHERE lease_id = $1 AND ended_at IS NULL";
+    RUNS = "SELECT 1 FROM leases WHERE id = $1 AND desired = 'running' AND instance_id = $2";
     EXISTS = "SELECT 1 FROM leases WHERE id = $1";
     DELETE = "DELETE FROM leases WHERE id = $1";
     INSERT_EVENT = "INSERT INTO lease_events (id, lease_id, version, kind, source, payload, error, at)
@@ -174,6 +175,20 @@ pub(super) async fn replace(
     changed(conn, done.rows_affected(), EXISTS, KIND, before.id.as_str()).await?;
     insert_event(conn, event).await?;
     change_instance(conn, &after.id, instance, event.at).await
+}
+
+/// In the transaction that opens a session: nobody begins to use an instance that is being put to sleep or destroyed.
+pub(super) async fn refuse_other_instance(
+    conn: &mut SqliteConnection,
+    lease: &LeaseId,
+    instance: &InstanceId,
+) -> Result<()> {
+    let runs: Option<i64> =
+        sqlx::query_scalar(RUNS).bind(lease.as_str()).bind(instance.as_str()).fetch_optional(conn).await?;
+    match runs {
+        Some(_) => Ok(()),
+        None => Err(StoreError::Conflict { kind: KIND, id: lease.to_string() }),
+    }
 }
 
 async fn insert_event(conn: &mut SqliteConnection, event: &LeaseEvent) -> Result<()> {

@@ -35,6 +35,7 @@ statements! {
     REPLACE = "UPDATE sessions SET status = $2, idle_timeout = $3, max_duration = $4, last_active_at = $5,
                  ended_at = $6, close_reason = $7, version = $8, started_at = $10
                WHERE id = $1 AND version = $9";
+    LIVE_VERSIONS = "SELECT id, version FROM sessions WHERE lease_id = $1 AND status IN ('active', 'idle', 'paused')";
     EXISTS = "SELECT 1 FROM sessions WHERE id = $1";
 }
 
@@ -100,6 +101,18 @@ pub(super) async fn open(conn: &mut SqliteConnection, session: &Session) -> Resu
         sqlx::query(COUNT).bind(project.as_str()).execute(conn).await?;
     }
     Ok(())
+}
+
+/// In the transaction that ends a lease's instance: whoever came since, or used it since, keeps it.
+pub(super) async fn refuse_others(conn: &mut SqliteConnection, lease: &LeaseId, sessions: &[Session]) -> Result<()> {
+    let live: Vec<(String, i64)> = sqlx::query_as(LIVE_VERSIONS).bind(lease.as_str()).fetch_all(conn).await?;
+    let is_known = |(id, version): &(String, i64)| {
+        sessions.iter().any(|known| known.id.as_str() == id && signed(known.version) == *version)
+    };
+    match live.into_iter().find(|live| !is_known(live)) {
+        Some((id, _)) => Err(StoreError::Conflict { kind: KIND, id }),
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn get(pool: &SqlitePool, id: &SessionId) -> Result<Option<Session>> {
