@@ -166,10 +166,11 @@ impl Judge<'_> {
         for warning in warnings.unwrap_or_default() {
             let fair = match warning["code"].as_str() {
                 Some("shell_restarted") => self.circumstances.shell_killed_before,
-                // Its shell was just saying what it leaves when it was told to end.
+                // Its shell was just saying what it leaves when it was told to end, or killed.
                 Some("state_not_captured") => {
                     let was_stopped = matches!(self.field("status").as_str(), Some("cancelled" | "timed_out"));
-                    was_stopped && self.command.body.ends_shell()
+                    let was_killed = self.circumstances.shell_killed && *self.field("signal") == "KILL";
+                    (was_stopped || was_killed) && self.command.body.ends_shell()
                 }
                 _ => false,
             };

@@ -124,3 +124,25 @@ fn a_counter_that_lost_what_was_acknowledged_is_told() {
     let seen = Seen { record: &record, stdout: "c 1 ü\n".as_bytes(), stderr: b"n=1\n", runs: 1 };
     assert_eq!(judge(&lines(), Circumstances::default(), seen, &mut terminal).len(), 1);
 }
+
+#[test]
+fn a_shell_that_was_killed_while_it_said_what_it_leaves_may_not_be_captured() {
+    let mut record = record();
+    for (name, value) in [
+        ("exit_code", json!(137)),
+        ("signal", json!("KILL")),
+        ("shell_exited", json!(true)),
+        ("stdout_bytes", json!(0)),
+        ("stderr_bytes", json!(0)),
+        ("warnings", json!([{ "code": "state_not_captured" }])),
+    ] {
+        record[name] = value;
+    }
+    let killed = Circumstances { shell_killed: true, ..Circumstances::default() };
+    let seen = Seen { record: &record, stdout: b"", stderr: b"", runs: 1 };
+    let exit = command(Body::Exit { code: 5 });
+    assert_eq!(judge(&exit, killed, seen, &mut Terminal::fresh()), Vec::<String>::new());
+    // One that says nothing when it ends has nothing to be cut short.
+    assert_eq!(judge(&lines(), killed, seen, &mut Terminal::fresh()).len(), 1);
+    assert!(!judge(&exit, Circumstances::default(), seen, &mut Terminal::fresh()).is_empty());
+}
