@@ -87,8 +87,10 @@ fn a_command_that_ran_twice_or_not_at_all_is_told_whatever_was_done_to_it() {
 #[test]
 fn an_instance_that_died_excuses_a_loss_and_nothing_else() {
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
-    let lost = [("status", json!("lost")), ("exit_code", Value::Null)];
+    let lost = [("status", json!("lost")), ("exit_code", Value::Null), ("state_version", json!(0))];
     assert_eq!(told(&lines(), killed, &lost, 1), Vec::<String>::new());
+    // Of a command that nobody saw the end of, nothing is known to have changed.
+    assert_eq!(told(&lines(), killed, &lost[..2], 1).len(), 1);
     assert!(!told(&lines(), killed, &[("exit_code", json!(137)), ("signal", json!("KILL"))], 1).is_empty());
     assert!(!told(&lines(), killed, &[("status", json!("lost")), ("exit_code", json!(0))], 1).is_empty());
 }
@@ -98,6 +100,7 @@ fn output_that_is_no_beginning_of_what_was_written_is_told() {
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
     let mut record = record();
     (record["status"], record["exit_code"], record["stdout_bytes"]) = (json!("lost"), Value::Null, json!(3));
+    record["state_version"] = Value::Null;
     let mut terminal = Terminal::fresh();
     let seen = Seen { record: &record, stdout: b"c 2", stderr: b"n=1\n", runs: 1 };
     assert_eq!(judge(&lines(), killed, seen, &mut terminal).len(), 1);
@@ -109,6 +112,7 @@ fn output_that_is_no_beginning_of_what_was_written_is_told() {
 fn what_a_shell_says_when_it_is_hung_up_is_its_own() {
     let mut record = record();
     (record["status"], record["exit_code"], record["stderr_bytes"]) = (json!("lost"), Value::Null, json!(15));
+    record["state_version"] = Value::Null;
     let seen = Seen { record: &record, stdout: "c 1 ü\n".as_bytes(), stderr: b"n=1\nbash: wait\n", runs: 1 };
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
     assert_eq!(judge(&lines(), killed, seen, &mut Terminal::fresh()), Vec::<String>::new());
