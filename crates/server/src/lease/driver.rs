@@ -269,7 +269,14 @@ impl Driver {
                 let Created { reference, metadata, caveats } = created;
                 (instance.reference, instance.metadata) = (reference, metadata);
                 self.instance = Some(instance.clone());
-                self.record(&lease, &Input::Created(caveats), source, InstanceChange::Known(Box::new(instance))).await
+                let known = InstanceChange::Known(Box::new(instance));
+                let recorded = self.record(&lease, &Input::Created(caveats), source, known).await;
+                if let Err(LeaseError::Store(error)) = &recorded
+                    && matches!(**error, StoreError::Conflict { .. } | StoreError::NotFound { .. })
+                {
+                    self.destroy_unless_known(&lease).await?;
+                }
+                recorded
             }
             Err(LeaseError::Provider(error)) if error.effect == Effect::None => {
                 let input = Input::NotCreated { error: error.to_string() };
@@ -283,6 +290,21 @@ impl Driver {
                 if looked.observed == Observed::Running { Ok(looked) } else { Err(error) }
             }
         }
+    }
+
+    /// Another server may have looked for the instance before it was there, and taken it for gone: then nobody would ever
+    /// destroy it.
+    async fn destroy_unless_known(&self, made: &Lease) -> Result<(), LeaseError> {
+        let now = self.core.store.lease(&self.id).await?;
+        if now.is_some_and(|now| now.instance == made.instance && now.observed != Observed::Stopped) {
+            return Ok(());
+        }
+        let Some(handle) = self.handle(made) else { return Ok(()) };
+        let destroyed = self.call(made, "destroy", |provider| async move { provider.destroy(&handle).await });
+        if let Err(error) = destroyed.await {
+            tracing::warn!(%error, lease = %self.id, instance = ?made.instance, "an instance that is nobody's was not destroyed");
+        }
+        Ok(())
     }
 
     /// What the project of its threads asks for. They were made where that can be had; a project that was configured

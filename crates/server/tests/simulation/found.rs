@@ -410,6 +410,21 @@ fn what_is_to_be_destroyed_is_not_used_however_long_ago_that_failed() {
     });
 }
 
+#[test]
+fn an_instance_that_another_server_gave_up_while_it_was_made_does_not_stay() {
+    let rig = Rig::new();
+    rig.live(async |other| {
+        let one = rig.server(1).await;
+        one.create_thread(NewThread { id: Some(thread("a")), ..NewThread::default() }).await.unwrap();
+        rig.fake.next(Call::Create, Mischief::Delay(Duration::from_secs(5)));
+        let running = tokio::spawn(async move { run(&one, "a", "true").await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(other.pause(&thread("a"), Force::Yes).await.unwrap().lease.observed, Observed::Stopped);
+        running.await.unwrap();
+        rig.the_instance();
+    });
+}
+
 /// The reaper, or somebody who shares the lease, can't know that we are coming.
 #[test]
 fn a_sandbox_is_had_although_its_instance_goes_while_it_is_opened() {
