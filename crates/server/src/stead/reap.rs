@@ -231,11 +231,11 @@ async fn sleep(inner: &Inner, session: &Session) -> Result<(), Error> {
     }
     let provider = inner.core.provider(&lease.provider)?;
     write_down_all(inner, |seat| seat.lease == lease.id).await?;
-    let own = vec![session.id.clone()];
+    // Its own session is no exception: one that another server uses just now is in time again.
     let outcome = if provider.capabilities().pause {
-        inner.leases.pause(&lease.id, Force::No, own, "idle_reaper").await
+        inner.leases.pause(&lease.id, Force::No, Vec::new(), "idle_reaper").await
     } else {
-        inner.leases.destroy(&lease.id, Force::No, own, "idle_reaper").await
+        inner.leases.destroy(&lease.id, Force::No, Vec::new(), "idle_reaper").await
     };
     match outcome {
         // Others use it.
