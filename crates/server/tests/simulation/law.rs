@@ -254,7 +254,9 @@ fn asked(op: &Op) -> Option<&ThreadId> {
 fn under_others(event: &LeaseEvent, users: &[Session], done: &[Done]) -> Option<String> {
     let ends = matches!(event.kind.as_str(), "intent.pause" | "intent.destroy");
     let polite = matches!(event.source.as_str(), "user_pause" | "idle_reaper" | "api");
-    if !ends || !polite || done.iter().any(|(op, _)| forced(op).is_some()) {
+    // Where there is no instance nobody loses one.
+    let is_empty = event.payload.contains("\"instance\":null");
+    if !ends || !polite || is_empty || done.iter().any(|(op, _)| forced(op).is_some()) {
         return None;
     }
     let theirs = |session: &&Session| {
