@@ -92,6 +92,7 @@ fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) ->
                 "left as it is, for its shells are running: delete the thread, or end its instance, and repair again";
             report.lost.push(format!("{name}: {what}"));
         }
+        Err(error @ PastError::Busy) => return Err(failed(io::Error::other(error))),
         Err(PastError::Io(source)) => return Err(failed(source)),
     }
     Ok(())

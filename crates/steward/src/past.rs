@@ -27,6 +27,8 @@ use stead_model::state::{Bytes, ShellState};
 pub enum PastError {
     #[error("a steward runs over the directory: ask it")]
     Alive,
+    #[error("somebody else is just changing what a steward has left there")]
+    Busy,
     #[error("can't read the directory of a steward")]
     Io(#[from] io::Error),
 }
@@ -109,16 +111,26 @@ fn take_lock(dir: &Path) -> io::Result<Lock> {
     }
 }
 
-/// The lock for somebody who changes what is there; none where nobody has ever lived.
-fn take_lock_alone(dir: &Path) -> Result<Option<OwnedFd>, PastError> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let lock = match rustix::fs::open(dir.join("lock"), flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(None),
-        lock => lock.map_err(io::Error::from)?,
+/// What somebody holds who changes what a steward has left: the steward's lock, shared like those who read, so that nobody
+/// takes them for a steward, and one on the directory, for nobody else may change anything there.
+#[derive(Debug)]
+struct Alone {
+    _lock: OwnedFd,
+    _directory: OwnedFd,
+}
+
+/// Keeps stewards and others who change something away; `None` where nobody has ever lived.
+fn take_alone(dir: &Path) -> Result<Option<Alone>, PastError> {
+    let lock = match take_lock(dir)? {
+        Lock::Missing => return Ok(None),
+        Lock::Held => return Err(PastError::Alive),
+        Lock::Ours(lock) => lock,
     };
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(lock)),
-        Err(Errno::WOULDBLOCK) => Err(PastError::Alive),
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(dir, flags, Mode::empty()).map_err(io::Error::from)?;
+    match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(Alone { _lock: lock, _directory: directory })),
+        Err(Errno::WOULDBLOCK) => Err(PastError::Busy),
         Err(error) => Err(io::Error::from(error).into()),
     }
 }

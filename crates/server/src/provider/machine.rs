@@ -350,14 +350,15 @@ impl Machine {
         if self.walls.is_alive(&place).map_err(self.io(WHAT, Effect::None))? {
             return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "its steward lives: ask it"));
         }
-        // The last of its processes may still be on its way out, with the lock in its hands.
+        // The last of its processes may still be on its way out, with the lock in its hands; or somebody else is at it.
         let read = || self.walls.gather(&place).and_then(|()| past::read(&place));
+        let is_early = |told: &Result<_, PastError>| matches!(told, Err(PastError::Alive | PastError::Busy));
         let mut told = read();
         wait_until(WITHIN, || {
-            if matches!(told, Err(PastError::Alive)) {
+            if is_early(&told) {
                 told = read();
             }
-            !matches!(told, Err(PastError::Alive))
+            !is_early(&told)
         });
         told.map_err(|error| self.error(WHAT, Trouble::Unavailable, Effect::None, error.to_string()))
     }

@@ -69,7 +69,7 @@ async fn make_in(inner: &Arc<Inner>, lease: &LeaseId, place: PathBuf, before: u6
     }
     match tokio::task::spawn_blocking(move || past::make_room(&place, before)).await {
         // It sleeps; its turn comes when it wakes, or is gone.
-        Ok(Ok(()) | Err(PastError::Alive)) => Ok(()),
+        Ok(Ok(()) | Err(PastError::Alive | PastError::Busy)) => Ok(()),
         Ok(Err(error)) => Err(Error::Io(error.to_string())),
         Err(error) => Err(Error::Io(error.to_string())),
     }

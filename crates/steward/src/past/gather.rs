@@ -15,7 +15,7 @@ use stead_model::record::{Found, Record};
 /// next steward will. Refused while a steward lives there. Only for a directory that nobody else could write to: what is in
 /// it is trusted.
 pub fn gather(dir: &Path) -> Result<(), PastError> {
-    let Some(_lock) = super::take_lock_alone(dir)? else { return Ok(()) };
+    let Some(_lock) = super::take_alone(dir)? else { return Ok(()) };
     let place = Place::open(dir)?;
     let dir = Dir::open(dir).map_err(io::Error::other)?;
     // Held until all is moved: what is written meanwhile must stay somewhere.

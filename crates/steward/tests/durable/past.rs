@@ -138,3 +138,32 @@ fn room_is_made_where_nobody_lives_and_stays_made() {
     past::make_room(&rig.path(), young.accepted_at).unwrap();
     assert_eq!(std::fs::read(rig.path().join("journal/1/000001.log")).unwrap(), log);
 }
+
+#[test]
+fn whoever_changes_what_was_left_is_not_taken_for_a_steward() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    shell.run("echo kept");
+    die(&rig);
+    let path = rig.path();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                assert!(!past::is_alive(&path).unwrap());
+                assert_eq!(past::read(&path).unwrap().len(), 1);
+            }
+        });
+        let change = || {
+            for _ in 0..300 {
+                for done in [past::gather(&path), past::make_room(&path, 0), past::repair(&path).map(drop)] {
+                    assert!(matches!(done, Ok(()) | Err(PastError::Busy)), "{done:?}");
+                }
+            }
+        };
+        let changing = [scope.spawn(change), scope.spawn(change)].map(std::thread::ScopedJoinHandle::join);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        looking.join().unwrap();
+        changing.into_iter().for_each(Result::unwrap);
+    });
+}
