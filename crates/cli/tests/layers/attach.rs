@@ -167,6 +167,13 @@ async fn typing_is_use_of_the_session_and_looking_is_not() {
             text.contains("\nstill\n") && text.ends_with(['#', '$'])
         })
         .await;
+    // A server that doesn't know yet that it has ended takes the terminal for busy.
+    let store = rig.store().await;
+    wait_for("the ends of both commands", || async {
+        let rows = store.commands_of_thread(&thread("idle"), &Page::all()).await.unwrap();
+        (rows.len() == 2 && rows.iter().all(|row| row.status == Status::Exited)).then_some(())
+    })
+    .await;
     rig.clock.advance(Duration::from_mins(75));
     rig.stead.reap().await.unwrap();
     assert_eq!(person.wait_left().await, Detached::Closed);
