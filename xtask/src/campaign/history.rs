@@ -21,7 +21,8 @@ pub(super) struct History(Mutex<Vec<Strike>>);
 /// A keeper and a steward that are killed so soon one after the other may have been dead together.
 const TOGETHER: Duration = Duration::from_secs(5);
 
-/// The kernel ends the processes of a namespace after its first one, in its own time; until then commands reach them.
+/// The kernel ends the processes of a namespace after its first one, in its own time; until then commands reach them. A
+/// shell that was killed while it waited for a line may still take one, if it gets the processor late.
 const DYING: Duration = Duration::from_secs(1);
 
 impl History {
@@ -46,7 +47,7 @@ impl History {
         };
         let is_enclosed = |strike: &Strike| matches!(strike.lease, Some((_, Provider::Namespace)));
         let during = |strike: &Strike| {
-            let dying = if is_enclosed(strike) { DYING } else { Duration::ZERO };
+            let dying = if is_enclosed(strike) || strike.fault == Fault::Shell { DYING } else { Duration::ZERO };
             strike.begun <= ended && strike.over + dying >= sent
         };
         let mut seen = Circumstances::default();
@@ -125,5 +126,8 @@ mod tests {
         assert!(!seen(&keeper(Provider::Namespace), "l", later(1500), later(1600)).instance_killed);
         let instance = [strike(Fault::Instance, Provider::Local, now)];
         assert!(!seen(&instance, "l", later(500), later(600)).instance_killed);
+        let shell = [strike(Fault::Shell, Provider::Local, now)];
+        assert!(seen(&shell, "l", later(500), later(600)).shell_killed);
+        assert!(!seen(&shell, "l", later(1500), later(1600)).shell_killed);
     }
 }
