@@ -147,11 +147,12 @@ fn kill_now_and_then(server: &mut Server, lease: &str, seed: u64, count: &Count)
 }
 
 /// Programs that keep the processors busy, two for each, below us in priority so that we are slow and not stuck. One
-/// computes; the other starts processes, so that process ids come round within the minute and are given again.
-const BUSY: [&str; 2] = ["while :; do :; done", "while :; do (:); done"];
+/// computes; the other starts processes, so that process ids come round within the minute and are given again. All of them
+/// end with the campaign, whose process id is `$0`, also if it is killed.
+const BUSY: [&str; 2] = ["while kill -0 $0; do :; done", "while kill -0 $0; do (:); done"];
 
 /// One that takes half of the memory that is free, gives it back, and takes it again: the kernel reclaims pages of files.
-const GREEDY: &str = "while :; do \
+const GREEDY: &str = "while kill -0 $0; do \
     half=$(awk '/^MemAvailable:/ { print int($2 / 2) }' /proc/meminfo); \
     head -c \"${half}K\" /dev/zero | tail -c \"${half}K\" >/dev/null; done";
 
@@ -163,7 +164,8 @@ impl Hogs {
         let mut hogs = Self(Vec::new());
         for script in BUSY.into_iter().cycle().take(processors * 2).chain([GREEDY]) {
             let mut command = Command::new("nice");
-            command.args(["-n", "5", "sh", "-c", script]).stdin(Stdio::null()).stdout(Stdio::null());
+            command.args(["-n", "5", "sh", "-c", script, &std::process::id().to_string()]);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             // A group of its own, so that what it starts ends with it.
             hogs.0.push(command.process_group(0).spawn().or_failed("can't start a program that loads the machine")?);
         }
