@@ -296,8 +296,8 @@ impl Leases {
     }
 }
 
-/// Whether there is an instance that is not to be used: it sleeps, is to, or is to be destroyed. Somebody who has opened a
-/// terminal on it must be told so at any time, and without an owner nobody would.
+/// Whether the lease has an instance that is to be paused or destroyed. The owner must stay then: terminals that are open on
+/// the instance ask the owner whether they may use it, and without an owner they would.
 fn forbids_use(lease: &Lease) -> bool {
     lease.instance.is_some() && lease.desired != Desired::Running
 }
@@ -316,12 +316,12 @@ impl Own {
         let mut driver = driver::Driver::new(core, self.lease.clone(), self.leases.arrivals.clone());
         loop {
             let stop = self.leases.core.stop.clone();
-            let is_told = driver.lease().is_some_and(forbids_use);
+            let must_stay = driver.lease().is_some_and(forbids_use);
             let ask = tokio::select! {
                 // Even when stopping, what has been asked is answered.
                 biased;
                 ask = self.inbox.recv() => ask,
-                () = tokio::time::sleep(UNUSED), if !is_told => None,
+                () = tokio::time::sleep(UNUSED), if !must_stay => None,
                 () = stop.cancelled() => None,
             };
             match ask {

@@ -280,9 +280,9 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
         event: &LeaseEvent,
         instance: &InstanceChange,
     ) -> Result<()>;
-    /// The same for an end that others' use forbids: only if the live sessions of the lease are these, as they were when they
-    /// were looked at, else `Conflict` (kind `session`).
-    async fn replace_lease_used_by(
+    /// The same, in one transaction with a check that the live sessions of the lease are exactly these, in these versions;
+    /// else `Conflict` (kind `session`). For a pause or a destruction that a session in use forbids.
+    async fn replace_lease_if_sessions_unchanged(
         &self,
         sessions: &[Session],
         before: &Lease,
@@ -300,8 +300,8 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     /// Opens a session; one that is live on the same terminal is closed as superseded in the same transaction. Its
     /// project counts it.
     async fn open_session(&self, session: &Session) -> Result<()>;
-    /// Opens a session, or goes on with the one `before`, of somebody who is about to use an instance: only if its lease
-    /// still is to run this very one, else `Conflict` (kind `lease`).
+    /// Opens a session, or replaces the live one `before`, in one transaction with a check that the lease still wants to run
+    /// this instance; else `Conflict` (kind `lease`).
     async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()>;
     async fn session(&self, id: &SessionId) -> Result<Option<Session>>;
     async fn live_session(&self, terminal: &TerminalId) -> Result<Option<Session>>;

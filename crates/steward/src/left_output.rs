@@ -1,6 +1,6 @@
-//! Output that lay in pipes when keeper and steward died: what the heir has moved to files beside the FIFOs, and what is
-//! still in a FIFO because a process outlived both. It is appended to the stream of its command in the journal, by the next
-//! steward, or by a server that looks after an instance that is gone.
+//! Output that was in pipes when keeper and steward died: the heir has moved it to files beside the FIFOs, or it is still in
+//! a FIFO because a process outlived both. The next steward appends it to the stream of its command in the journal; so does
+//! a server that reads the journal of a dead instance.
 
 use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom};

@@ -1,12 +1,12 @@
 //! What ran over a directory whose steward is gone, read from its journals without starting another.
 
 mod check;
-mod gather;
+mod collect;
 mod log;
 mod room;
 
 pub use check::{Checked, check, repair};
-pub use gather::gather;
+pub use collect::collect_output;
 pub use log::{PastCommand, PastEvent, command, stream};
 pub use room::make_room;
 
@@ -27,7 +27,7 @@ use stead_model::state::{Bytes, ShellState};
 pub enum PastError {
     #[error("a steward runs over the directory: ask it")]
     Alive,
-    #[error("somebody else is just changing what a steward has left there")]
+    #[error("another process is changing the files of the steward; try again")]
     Busy,
     #[error("can't read the directory of a steward")]
     Io(#[from] io::Error),
@@ -111,16 +111,16 @@ fn take_lock(dir: &Path) -> io::Result<Lock> {
     }
 }
 
-/// What somebody holds who changes what a steward has left: the steward's lock, shared like those who read, so that nobody
-/// takes them for a steward, and one on the directory, for nobody else may change anything there.
+/// Two locks that allow their holder to change the files of a dead steward. The steward's own lock is shared with readers, so
+/// that a reader does not take the holder for a steward. The lock on the directory keeps other changes away.
 #[derive(Debug)]
-struct Alone {
+struct ChangeLock {
     _lock: OwnedFd,
     _directory: OwnedFd,
 }
 
-/// Keeps stewards and others who change something away; `None` where nobody has ever lived.
-fn take_alone(dir: &Path) -> Result<Option<Alone>, PastError> {
+/// Takes the locks; `None` where there never was a steward. A steward that is started meanwhile waits.
+fn lock_for_changes(dir: &Path) -> Result<Option<ChangeLock>, PastError> {
     let lock = match take_lock(dir)? {
         Lock::Missing => return Ok(None),
         Lock::Held => return Err(PastError::Alive),
@@ -129,7 +129,7 @@ fn take_alone(dir: &Path) -> Result<Option<Alone>, PastError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(dir, flags, Mode::empty()).map_err(io::Error::from)?;
     match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(Alone { _lock: lock, _directory: directory })),
+        Ok(()) => Ok(Some(ChangeLock { _lock: lock, _directory: directory })),
         Err(Errno::WOULDBLOCK) => Err(PastError::Busy),
         Err(error) => Err(io::Error::from(error).into()),
     }

@@ -16,10 +16,10 @@ use stead_model::thread::Instance;
 /// is not chased for ever.
 const MOST_STEPS: u32 = 8;
 
-/// Who may use a lease when an end of its instance is written.
+/// Which sessions a lease may have when a pause or a destruction is written.
 enum Users {
-    Whoever,
-    /// None of these forbids it.
+    Any,
+    /// These, unchanged: they were checked, and none of them forbids it.
     Only(Vec<Session>),
 }
 
@@ -42,7 +42,7 @@ impl Driver {
         self.lease.as_ref()
     }
 
-    /// Of two servers the other may have written it since.
+    /// The next load reads the row again: another server may have written it.
     fn forget(&mut self) {
         self.lease = None;
     }
@@ -88,7 +88,7 @@ impl Driver {
                     // A destruction that was cut short is finished first; what runs after it is new.
                     lease = self.drive(lease, ask.source).await?;
                 }
-                lease = self.want(lease, Desired::Running, &Input::WantRunning, &Users::Whoever, ask.source).await?;
+                lease = self.want(lease, Desired::Running, &Input::WantRunning, &Users::Any, ask.source).await?;
             }
             Wish::Paused(force) => {
                 let users = self.refuse_if_used(&lease, force, ask).await?;
@@ -149,15 +149,16 @@ impl Driver {
             return self.record(&lease, input, source, InstanceChange::Nothing).await;
         };
         let (after, event) = self.change(&lease, input, source)?;
-        self.core.store.replace_lease_used_by(sessions, &lease, &after, &event).await?;
+        self.core.store.replace_lease_if_sessions_unchanged(sessions, &lease, &after, &event).await?;
         self.lease = Some(after.clone());
         Ok(after)
     }
 
-    /// A lease that others use is neither paused nor destroyed under them. Who they are must be so still when it is written.
+    /// Refuses to pause or destroy an instance that others use. Gives the sessions that were checked: they must be unchanged
+    /// when the pause or the destruction is written.
     async fn refuse_if_used(&self, lease: &Lease, force: Force, ask: &Ask) -> Result<Users, LeaseError> {
         if force == Force::Yes || lease.observed == Observed::None {
-            return Ok(Users::Whoever);
+            return Ok(Users::Any);
         }
         let in_use = |by: String| LeaseError::InUse { lease: self.id.clone(), by };
         if self.arrivals.are_at(&self.id) {
@@ -274,7 +275,7 @@ impl Driver {
                 if let Err(LeaseError::Store(error)) = &recorded
                     && matches!(**error, StoreError::Conflict { .. } | StoreError::NotFound { .. })
                 {
-                    self.destroy_unless_known(&lease).await?;
+                    self.destroy_if_abandoned(&lease).await?;
                 }
                 recorded
             }
@@ -292,9 +293,9 @@ impl Driver {
         }
     }
 
-    /// Another server may have looked for the instance before it was there, and taken it for gone: then nobody would ever
-    /// destroy it.
-    async fn destroy_unless_known(&self, made: &Lease) -> Result<(), LeaseError> {
+    /// Destroys a new instance that its lease does not name any more. Another server may have looked for the instance before
+    /// the provider had made it, and recorded it as gone; nobody else would ever destroy it.
+    async fn destroy_if_abandoned(&self, made: &Lease) -> Result<(), LeaseError> {
         let now = self.core.store.lease(&self.id).await?;
         if now.is_some_and(|now| now.instance == made.instance && now.observed != Observed::Stopped) {
             return Ok(());
@@ -302,7 +303,7 @@ impl Driver {
         let Some(handle) = self.handle(made) else { return Ok(()) };
         let destroyed = self.call(made, "destroy", |provider| async move { provider.destroy(&handle).await });
         if let Err(error) = destroyed.await {
-            tracing::warn!(%error, lease = %self.id, instance = ?made.instance, "an instance that is nobody's was not destroyed");
+            tracing::warn!(%error, lease = %self.id, instance = ?made.instance, "could not destroy an instance that no lease names");
         }
         Ok(())
     }

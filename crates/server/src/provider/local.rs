@@ -73,8 +73,8 @@ impl Walls for NoWalls {
         stead_steward::past::is_alive(place)
     }
 
-    fn gather(&self, place: &Path) -> Result<(), PastError> {
-        stead_steward::past::gather(place)
+    fn collect_output(&self, place: &Path) -> Result<(), PastError> {
+        stead_steward::past::collect_output(place)
     }
 
     fn end(&self, _: &Path) -> Result<(), String> {

@@ -48,8 +48,8 @@ pub(super) trait Walls: Send + Sync + std::fmt::Debug {
     fn root(&self, place: &Path) -> io::Result<Option<Id>>;
     /// Whether anybody lives over a directory, by what nobody inside can change.
     fn is_alive(&self, place: &Path) -> io::Result<bool>;
-    /// Moves what commands wrote from their pipes to the journal, where pipes outlive an instance.
-    fn gather(&self, _place: &Path) -> Result<(), PastError> {
+    /// Moves output from pipes into the journal, where pipes outlive an instance.
+    fn collect_output(&self, _place: &Path) -> Result<(), PastError> {
         Ok(())
     }
     /// Makes sure that nobody is left of it.
@@ -351,7 +351,7 @@ impl Machine {
             return Err(self.error(WHAT, Trouble::Conflict, Effect::None, "its steward lives: ask it"));
         }
         // The last of its processes may still be on its way out, with the lock in its hands; or somebody else is at it.
-        let read = || self.walls.gather(&place).and_then(|()| past::read(&place));
+        let read = || self.walls.collect_output(&place).and_then(|()| past::read(&place));
         let is_early = |told: &Result<_, PastError>| matches!(told, Err(PastError::Alive | PastError::Busy));
         let mut told = read();
         wait_until(WITHIN, || {

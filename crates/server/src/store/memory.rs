@@ -74,8 +74,8 @@ impl MemoryStore {
         Self { tables: Arc::clone(&self.tables), pace }
     }
 
-    /// Who used a lease when an event of it was written: a clock doesn't tell, where two servers have different ones.
-    pub fn users_at(&self, event: &EventId) -> Vec<Session> {
+    /// The live sessions of a lease when an event of it was written. Clocks of two servers differ, so times don't tell.
+    pub fn sessions_at(&self, event: &EventId) -> Vec<Session> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner).users.get(event).cloned().unwrap_or_default()
     }
 
@@ -314,7 +314,7 @@ impl Store for MemoryStore {
         self.with(|tables| tables.replace_lease(before, after, event, instance)).await
     }
 
-    async fn replace_lease_used_by(
+    async fn replace_lease_if_sessions_unchanged(
         &self,
         sessions: &[Session],
         before: &Lease,
@@ -322,7 +322,7 @@ impl Store for MemoryStore {
         event: &LeaseEvent,
     ) -> Result<()> {
         self.with(|tables| {
-            tables.refuse_other_sessions(&before.id, sessions)?;
+            tables.refuse_if_sessions_changed(&before.id, sessions)?;
             tables.replace_lease(before, after, event, &InstanceChange::Nothing)
         })
         .await
@@ -350,7 +350,7 @@ impl Store for MemoryStore {
 
     async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()> {
         self.with(|tables| {
-            tables.refuse_other_instance(&session.lease, instance)?;
+            tables.refuse_unless_running(&session.lease, instance)?;
             match before {
                 Some(before) => tables.replace_session(before, session),
                 None => tables.open_session(session),

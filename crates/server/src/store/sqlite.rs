@@ -411,7 +411,7 @@ impl Store for SqliteStore {
         write!(self, |tx| leases::replace(&mut tx, before, after, event, instance).await?)
     }
 
-    async fn replace_lease_used_by(
+    async fn replace_lease_if_sessions_unchanged(
         &self,
         sessions: &[Session],
         before: &Lease,
@@ -419,7 +419,7 @@ impl Store for SqliteStore {
         event: &LeaseEvent,
     ) -> Result<()> {
         write!(self, |tx| {
-            sessions::refuse_others(&mut tx, &before.id, sessions).await?;
+            sessions::refuse_if_changed(&mut tx, &before.id, sessions).await?;
             leases::replace(&mut tx, before, after, event, &InstanceChange::Nothing).await?;
         })
     }
@@ -446,7 +446,7 @@ impl Store for SqliteStore {
 
     async fn open_session_on(&self, instance: &InstanceId, before: Option<&Session>, session: &Session) -> Result<()> {
         write!(self, |tx| {
-            leases::refuse_other_instance(&mut tx, &session.lease, instance).await?;
+            leases::refuse_unless_running(&mut tx, &session.lease, instance).await?;
             match before {
                 Some(before) => sessions::replace(&mut tx, before, session).await?,
                 None => sessions::open(&mut tx, session).await?,

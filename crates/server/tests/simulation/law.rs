@@ -112,7 +112,7 @@ impl Law {
             wrong.extend(one_lease(lease, &live));
             for event in &events {
                 wrong.extend(one_event(event));
-                wrong.extend(under_others(event, &world.store.users_at(&event.id), done));
+                wrong.extend(under_others(event, &world.store.sessions_at(&event.id), done));
             }
         }
         wrong.extend(self.sessions(world, &sessions, began, done));

@@ -150,7 +150,7 @@ async fn running(store: &Shared, name: &str) -> (Lease, Lease, LeaseEvent) {
 
 async fn an_end_is_not_written_under_somebody_who_came_or_used_it_since(store: Shared) {
     let (before, doomed, told) = running(&store, "a").await;
-    let end = async |known: &[Session]| store.replace_lease_used_by(known, &before, &doomed, &told).await;
+    let end = async |known: &[Session]| store.replace_lease_if_sessions_unchanged(known, &before, &doomed, &told).await;
     let first = session("1", "a", 3);
     store.open_session_on(&instance_id("a"), None, &first).await.unwrap();
     assert_refused!(end(&[]).await, Conflict, "session", "sess-1");
@@ -190,7 +190,8 @@ async fn of_a_destruction_and_a_session_on_one_lease_one_is_written(store: Share
         let (before, doomed, told) = running(&store, &name).await;
         let opened = session(&name, &name, 3);
         let (one, other, instance) = (store.clone(), store.clone(), instance_id(&name));
-        let ending = tokio::spawn(async move { one.replace_lease_used_by(&[], &before, &doomed, &told).await });
+        let ending =
+            tokio::spawn(async move { one.replace_lease_if_sessions_unchanged(&[], &before, &doomed, &told).await });
         let opening = tokio::spawn(async move { other.open_session_on(&instance, None, &opened).await });
         let lost = |error: &StoreError| matches!(error, StoreError::Conflict { .. });
         assert_eq!(wins(&[ending.await.unwrap(), opening.await.unwrap()], lost), 1);

@@ -42,7 +42,7 @@ pub fn check(dir: &Path) -> io::Result<Checked> {
 
 /// Takes out what is damaged. What can't be read any more is returned by name. Refused while a steward lives there.
 pub fn repair(dir: &Path) -> Result<Vec<String>, PastError> {
-    let _lock = super::take_alone(dir)?;
+    let _lock = super::lock_for_changes(dir)?;
     let (place, mut lost) = (Place::open(dir)?, Vec::new());
     for key in keys(&place)? {
         let mut checked = Checked::default();

@@ -10,7 +10,7 @@ use stead_model::record::Record;
 /// Removes the output of commands that were accepted before a moment and have ended, and notes that it did. Refused while
 /// a steward lives there, whose journal it is; one that is started meanwhile waits.
 pub fn make_room(dir: &Path, before: u64) -> Result<(), PastError> {
-    let Some(_lock) = super::take_alone(dir)? else { return Ok(()) };
+    let Some(_lock) = super::lock_for_changes(dir)? else { return Ok(()) };
     let place = super::Place::open(dir)?;
     for key in place.names("journal")?.into_iter().filter(|name| name.parse::<u32>().is_ok()) {
         // What was inside may have put links there: a journal that isn't plain is left alone.

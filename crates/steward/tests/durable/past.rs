@@ -156,7 +156,7 @@ fn whoever_changes_what_was_left_is_not_taken_for_a_steward() {
         });
         let change = || {
             for _ in 0..300 {
-                for done in [past::gather(&path), past::make_room(&path, 0), past::repair(&path).map(drop)] {
+                for done in [past::collect_output(&path), past::make_room(&path, 0), past::repair(&path).map(drop)] {
                     assert!(matches!(done, Ok(()) | Err(PastError::Busy)), "{done:?}");
                 }
             }

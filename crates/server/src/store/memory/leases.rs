@@ -53,7 +53,7 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) fn refuse_other_instance(&self, lease: &LeaseId, instance: &InstanceId) -> Result<()> {
+    pub(super) fn refuse_unless_running(&self, lease: &LeaseId, instance: &InstanceId) -> Result<()> {
         let runs = |lease: &Lease| lease.desired == Desired::Running && lease.instance.as_ref() == Some(instance);
         if self.leases.get(lease).is_some_and(runs) { Ok(()) } else { conflict(LEASE, lease) }
     }

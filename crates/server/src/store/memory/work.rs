@@ -30,7 +30,7 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) fn refuse_other_sessions(&self, lease: &LeaseId, sessions: &[Session]) -> Result<()> {
+    pub(super) fn refuse_if_sessions_changed(&self, lease: &LeaseId, sessions: &[Session]) -> Result<()> {
         let is_known =
             |live: &Session| sessions.iter().any(|known| (&known.id, known.version) == (&live.id, live.version));
         let others = self.sessions.values().filter(|session| session.lease == *lease && session.status.is_live());

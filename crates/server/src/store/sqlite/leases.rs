@@ -177,8 +177,8 @@ pub(super) async fn replace(
     change_instance(conn, &after.id, instance, event.at).await
 }
 
-/// In the transaction that opens a session: nobody begins to use an instance that is being put to sleep or destroyed.
-pub(super) async fn refuse_other_instance(
+/// Part of the transaction that opens a session: refuses an instance that is being paused or destroyed.
+pub(super) async fn refuse_unless_running(
     conn: &mut SqliteConnection,
     lease: &LeaseId,
     instance: &InstanceId,

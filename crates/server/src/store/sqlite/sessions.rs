@@ -103,8 +103,12 @@ pub(super) async fn open(conn: &mut SqliteConnection, session: &Session) -> Resu
     Ok(())
 }
 
-/// In the transaction that ends a lease's instance: whoever came since, or used it since, keeps it.
-pub(super) async fn refuse_others(conn: &mut SqliteConnection, lease: &LeaseId, sessions: &[Session]) -> Result<()> {
+/// Part of the transaction that pauses or destroys an instance: refuses if a session was opened or used since the check.
+pub(super) async fn refuse_if_changed(
+    conn: &mut SqliteConnection,
+    lease: &LeaseId,
+    sessions: &[Session],
+) -> Result<()> {
     let live: Vec<(String, i64)> = sqlx::query_as(LIVE_VERSIONS).bind(lease.as_str()).fetch_all(conn).await?;
     let is_known = |(id, version): &(String, i64)| {
         sessions.iter().any(|known| known.id.as_str() == id && signed(known.version) == *version)

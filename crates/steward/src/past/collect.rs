@@ -1,4 +1,4 @@
-//! Bringing home what commands wrote that a steward who is gone never came to move.
+//! Collects output that a dead steward left in pipes, into the journal.
 
 use super::{PastError, Place, is_log, keys, log};
 use crate::dir::Dir;
@@ -11,11 +11,10 @@ use std::path::Path;
 use stead_model::frame::Stream;
 use stead_model::record::{Found, Record};
 
-/// Appends what lies in pipes to the journal, so that whoever counts the bytes of a lost command now counts as many as the
-/// next steward will. Refused while a steward lives there. Only for a directory that nobody else could write to: what is in
-/// it is trusted.
-pub fn gather(dir: &Path) -> Result<(), PastError> {
-    let Some(_lock) = super::take_alone(dir)? else { return Ok(()) };
+/// Appends output that is in pipes to the journal, so that the record of a lost command counts all of its bytes. Refused
+/// while a steward lives there. Only for a directory that nobody else could write to: its contents are trusted.
+pub fn collect_output(dir: &Path) -> Result<(), PastError> {
+    let Some(_lock) = super::lock_for_changes(dir)? else { return Ok(()) };
     let place = Place::open(dir)?;
     let dir = Dir::open(dir).map_err(io::Error::other)?;
     // Held until all is moved: what is written meanwhile must stay somewhere.
