@@ -10,6 +10,7 @@
 
 mod chance;
 mod chronicle;
+mod command;
 mod driver;
 mod events;
 mod examine;
@@ -42,8 +43,16 @@ pub(crate) struct Options {
     fault: Option<Fault>,
     /// A `stead` that is built already.
     program: Option<PathBuf>,
+    /// How it is built otherwise.
+    build: Build,
     /// Load instead of rounds: so many commands.
     load: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Build {
+    Debug,
+    Release,
 }
 
 impl Options {
@@ -65,6 +74,7 @@ impl Options {
                     options.fault = Some(fault);
                 }
                 "--seed" => options.seed = number(value()?)?,
+                "--release" => options.build = Build::Release,
                 "--load" => options.load = Some(commands),
                 "--commands" => commands = number(value()?)?,
                 // It is started in a directory of its own.
@@ -92,18 +102,27 @@ fn now() -> u64 {
 }
 
 /// Rounds in the gate, and their plan: the same in each run, so that the gate judges the same code alike.
-const GATE: Options = Options { rounds: 30, first: 0, seed: 7, provider: None, fault: None, program: None, load: None };
+const GATE: Options = Options {
+    rounds: 30,
+    first: 0,
+    seed: 7,
+    provider: None,
+    fault: None,
+    program: None,
+    build: Build::Debug,
+    load: None,
+};
 
 /// The rounds that every change must pass, on the `stead` of this workspace. Gives their last line.
 pub(crate) fn gate(workspace: &Workspace) -> Result<String> {
-    run_rounds(&GATE, &build(workspace)?)
+    run_rounds(&GATE, &GATE.build.run(workspace)?)
 }
 
 /// Builds `stead` if none is named, and runs the campaign.
 pub(crate) fn run(options: &Options) -> Result {
     let program = match &options.program {
         Some(program) => program.clone(),
-        None => build(&Workspace::load()?)?,
+        None => options.build.run(&Workspace::load()?)?,
     };
     let summary = match options.load {
         Some(commands) => load::run(&program, commands, options.seed, options.provider.unwrap_or(Provider::Local))?,
@@ -113,9 +132,16 @@ pub(crate) fn run(options: &Options) -> Result {
     Ok(())
 }
 
-fn build(workspace: &Workspace) -> Result<PathBuf> {
-    cargo::run(&mut workspace.cargo(&["build", "--package", "stead"]))?;
-    Ok(workspace.target.join("debug/stead"))
+impl Build {
+    /// Builds `stead`, and gives the file.
+    fn run(self, workspace: &Workspace) -> Result<PathBuf> {
+        let (flag, directory): (&[&str], _) = match self {
+            Self::Debug => (&[], "debug"),
+            Self::Release => (&["--release"], "release"),
+        };
+        cargo::run(workspace.cargo(&["build", "--package", "stead"]).args(flag))?;
+        Ok(workspace.target.join(directory).join("stead"))
+    }
 }
 
 /// Whether a provider works on this machine. If not, that is told.
@@ -130,10 +156,19 @@ fn is_available(wire: &Wire, provider: Provider) -> Result<bool> {
     Ok(found["available"] == true)
 }
 
-/// Runs the rounds, on each provider in turn unless one is named. Gives the last line, or fails with the violations.
+/// Runs the rounds. What the server wrote stays where something is wrong.
 fn run_rounds(options: &Options, program: &Path) -> Result<String> {
     let scratch = tempfile::Builder::new().prefix("stead-campaign-").tempdir().or_failed("can't make a directory")?;
-    let mut server = Server::start(program, scratch.path())?;
+    let summary = run_rounds_in(options, program, scratch.path());
+    if summary.is_err() {
+        println!("what the server wrote is in {}", scratch.keep().display());
+    }
+    summary
+}
+
+/// Runs the rounds, on each provider in turn unless one is named. Gives the last line, or fails with the violations.
+fn run_rounds_in(options: &Options, program: &Path, scratch: &Path) -> Result<String> {
+    let mut server = Server::start(program, scratch)?;
     let (mut commands, mut kills, mut violations) = (0, 0, 0);
     let both = is_available(&server.wire(), Provider::Namespace)? && options.provider.is_none();
     for round in options.first..options.first.saturating_add(options.rounds) {
@@ -142,7 +177,7 @@ fn run_rounds(options: &Options, program: &Path) -> Result<String> {
         let plan = Plan::new(options.seed, round, provider, both);
         let plan = options.fault.into_iter().fold(plan, Plan::with_faults);
         let begun = Instant::now();
-        let outcome = round::run(&mut server, scratch.path(), &plan)?;
+        let outcome = round::run(&mut server, scratch, &plan)?;
         commands += outcome.commands;
         kills += outcome.kills;
         violations += outcome.violations.len();
@@ -162,16 +197,11 @@ fn run_rounds(options: &Options, program: &Path) -> Result<String> {
         }
     }
     server.stop()?;
-    let left = processes::leftovers(&[scratch.path().to_string_lossy().into_owned()]);
+    let left = processes::leftovers(&[scratch.to_string_lossy().into_owned()]);
     violations += left.len();
     for what in &left {
         println!("  seed {}: left behind: {what}", options.seed);
     }
     let summary = format!("{} rounds, {commands} commands, {kills} kills, {violations} violations", options.rounds);
-    if violations == 0 {
-        return Ok(summary);
-    }
-    let kept = scratch.keep();
-    println!("what the server wrote is in {}", kept.display());
-    Err(Failed::new(format!("seed {}: {summary}", options.seed)))
+    if violations == 0 { Ok(summary) } else { Err(Failed::new(format!("seed {}: {summary}", options.seed))) }
 }

@@ -1,7 +1,7 @@
 //! What happened to one thread, in the order of time: printed beside its violations, because a plan that failed may not
 //! fail again.
 
-use super::driver::Work;
+use super::driver::{Unanswered, Work};
 use super::history::History;
 use std::time::Instant;
 
@@ -11,10 +11,9 @@ pub(super) fn of(work: &Work, history: &History) -> Vec<String> {
     collect_commands(work, &mut moments);
     let Some(begun) = moments.iter().map(|(at, _)| *at).min() else { return Vec::new() };
     for strike in history.strikes() {
-        let lease = strike.lease.as_ref().map(|(lease, _)| lease);
-        if lease.is_none_or(|lease| work.leases.contains(lease)) {
-            let where_to = lease.map_or_else(String::new, |lease| format!(" of {lease}"));
-            moments.push((strike.begun, format!("kill {:?}{where_to}", strike.fault)));
+        let leases: Vec<&str> = strike.leases.iter().map(|(lease, _)| lease.as_str()).collect();
+        if leases.is_empty() || leases.iter().any(|lease| work.leases.iter().any(|ours| ours == lease)) {
+            moments.push((strike.begun, format!("kill {:?} {}", strike.fault, leases.join(" "))));
         }
     }
     moments.sort_by_key(|(at, _)| *at);
@@ -33,6 +32,9 @@ fn collect_commands(work: &Work, moments: &mut Vec<(Instant, String)>) {
             let timeout = planned.timeout_ms.map(|ms| format!(", time-out {ms} ms")).unwrap_or_default();
             let asked = format!("{:?}{cancel}{timeout}", planned.way);
             moments.push((observation.sent, format!("send {} to {terminal}: {asked}", planned.id)));
+            if let Some(at) = observation.acknowledged {
+                moments.push((at, format!("{} is taken", planned.id)));
+            }
             let ended = format!(
                 "{} is {}, exit_code {}, state_version {}, cwd {}, ended_at {}",
                 planned.id,
@@ -44,6 +46,10 @@ fn collect_commands(work: &Work, moments: &mut Vec<(Instant, String)>) {
             );
             moments.push((observation.ended, ended));
         }
+    }
+    for unanswered in &work.unanswered {
+        let Unanswered { planned, terminal, sent, .. } = unanswered;
+        moments.push((*sent, format!("send {} to {terminal} without an id: {:?}, no answer", planned.id, planned.way)));
     }
     for fork in &work.forks {
         collect_commands(&fork.work, moments);

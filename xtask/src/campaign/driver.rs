@@ -1,39 +1,23 @@
 //! One client at work: it does what its plan says, asks again whenever the server was killed under it, and writes down
 //! what it was told.
 
-use super::events::{self, Event};
-use super::plan::{Batch, Client, Planned, Provider, Step, Way};
-use super::script::Place;
+use super::command::{self, MayBePaused, Observation};
+use super::plan::{Batch, Client, Planned, Provider, Step};
+use super::script::{Body, Place};
 use super::wire::{Answer, Wire};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before it is said to hang.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Between two tries.
-const AGAIN: Duration = Duration::from_millis(10);
-
-/// A command as it was told when it was over.
-#[derive(Debug, Clone)]
-pub(super) struct Observation {
-    pub(super) planned: Planned,
-    pub(super) text: String,
-    pub(super) sent: Instant,
-    pub(super) ended: Instant,
-    pub(super) record: Value,
-    pub(super) stdout: Vec<u8>,
-    pub(super) stderr: Vec<u8>,
-    pub(super) events: Vec<Event>,
-    /// What the first call was answered with, if it waited.
-    pub(super) answer: Option<Value>,
-    /// What it heard while the command ran.
-    pub(super) heard: Option<Vec<Event>>,
-}
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
 
 /// A thread, and what happened in it.
 #[derive(Debug)]
@@ -45,7 +29,10 @@ pub(super) struct Work {
     pub(super) runs: PathBuf,
     /// By the name of the terminal, in the order in which they were sent.
     pub(super) terminals: BTreeMap<String, Vec<Observation>>,
+    pub(super) unanswered: Vec<Unanswered>,
     pub(super) forks: Vec<Fork>,
+    /// Where its commands find their files now.
+    pub(super) place: Place,
     pub(super) deleted: bool,
     pub(super) violations: Vec<String>,
 }
@@ -55,6 +42,16 @@ pub(super) struct Work {
 pub(super) struct Fork {
     pub(super) after: usize,
     pub(super) work: Work,
+}
+
+/// A command without an id that the server didn't answer: it may have run once, or not at all.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    pub(super) terminal: String,
+    /// How many commands of the terminal were observed before it.
+    pub(super) after: usize,
+    pub(super) planned: Planned,
+    pub(super) sent: Instant,
 }
 
 /// Where a client's instance is to be found by whoever kills it.
@@ -67,7 +64,6 @@ pub(super) struct Driver<'a> {
     pub(super) scratch: &'a Path,
     pub(super) target: &'a Target,
     pub(super) provider: Provider,
-    pub(super) place: Place,
     pub(super) host_workspace: String,
     pub(super) work: Work,
 }
@@ -138,17 +134,18 @@ impl<'a> Driver<'a> {
             .and_then(|()| fs::hard_link(&found, &runs))
             .map_err(|error| Hung(format!("can't keep `{}`: {error}", found.display())))?;
         let host_workspace = found.parent().unwrap_or(data).to_string_lossy().into_owned();
-        let place = place(provider, &host_workspace, &name);
         let work = Work {
             thread: thread.to_owned(),
             leases: Vec::new(),
             runs,
             terminals: BTreeMap::new(),
+            unanswered: Vec::new(),
             forks: Vec::new(),
+            place: place(provider, &host_workspace, &name),
             deleted: false,
             violations: Vec::new(),
         };
-        let mut driver = Self { wire, data, scratch, target, provider, place, host_workspace, work };
+        let mut driver = Self { wire, data, scratch, target, provider, host_workspace, work };
         driver.learn_lease()?;
         let terminals = format!("/api/threads/{thread}/terminals");
         insist("make a terminal", || wire.post(&terminals, &json!({ "name": "two" })))?;
@@ -192,17 +189,18 @@ impl<'a> Driver<'a> {
     fn run_batch(&mut self, batch: &Batch, deleted_busy: bool) -> Result<(), Hung> {
         let mut sent = Vec::new();
         let mut refused = Vec::new();
+        let taken: Vec<AtomicBool> = batch.commands.iter().map(|_| AtomicBool::new(false)).collect();
         let observed = std::thread::scope(|scope| {
             let mut cancels = Vec::new();
-            for planned in &batch.commands {
-                let text = planned.body.text(&planned.id, &self.place);
+            for (planned, taken) in batch.commands.iter().zip(&taken) {
+                let text = planned.body.text(&planned.id, &self.work.place);
                 let begun = Instant::now();
                 if let Some(delay) = planned.cancel {
-                    let id = planned.id.clone();
-                    let wire = self.wire;
-                    cancels.push(scope.spawn(move || cancel(wire, &id, begun + delay)));
+                    let (id, wire) = (planned.id.clone(), self.wire);
+                    let paused = if batch.pause.is_some() { MayBePaused::Yes } else { MayBePaused::No };
+                    cancels.push(scope.spawn(move || command::cancel(wire, &id, begun + delay, taken, paused)));
                 }
-                let told = self.send(planned, batch.terminal, &text)?;
+                let told = command::send(self.wire, &self.work.thread, batch.terminal, planned, &text, taken)?;
                 sent.push((planned, text, begun, told));
             }
             if let Some((delay, hold)) = batch.pause {
@@ -214,105 +212,23 @@ impl<'a> Driver<'a> {
         });
         observed?;
         self.work.violations.extend(refused);
-        for (planned, text, begun, (answer, heard)) in sent {
+        for (planned, text, begun, told) in sent {
             if deleted_busy && planned.id.ends_with("-last") {
                 continue;
             }
             let terminal = batch.terminal.unwrap_or("default").to_owned();
-            let mut observation = self.observe(planned, text, begun)?;
-            (observation.answer, observation.heard) = (answer, heard);
-            self.work.terminals.entry(terminal).or_default().push(observation);
+            let observations = self.work.terminals.entry(terminal.clone()).or_default();
+            match told {
+                Some(told) => observations.push(command::observe(self.wire, planned, text, begun, told)?),
+                None => self.work.unanswered.push(Unanswered {
+                    terminal,
+                    after: observations.len(),
+                    planned: planned.clone(),
+                    sent: begun,
+                }),
+            }
         }
         Ok(())
-    }
-
-    /// Sends a command, as often as it takes until the server has it, and waits for its end if its way is to wait.
-    fn send(
-        &self,
-        planned: &Planned,
-        terminal: Option<&str>,
-        text: &str,
-    ) -> Result<(Option<Value>, Option<Vec<Event>>), Hung> {
-        let path = format!("/api/threads/{}/exec", self.work.thread);
-        let mut body = json!({ "command": text, "id": planned.id, "create": false });
-        if let Some(terminal) = terminal {
-            body["terminal"] = json!(terminal);
-        }
-        if let Some(timeout) = planned.timeout_ms {
-            body["timeout_ms"] = json!(timeout);
-        }
-        match planned.way {
-            Way::Answer => {
-                let answer = insist(&planned.id, || self.wire.post(&path, &body))?;
-                (answer.status == 200)
-                    .then(|| (Some(answer.json()), None))
-                    .ok_or_else(|| Hung(format!("{} was refused: {}", planned.id, answer.text())))
-            }
-            Way::Background => {
-                body["background"] = json!(true);
-                let answer = insist(&planned.id, || self.wire.post(&path, &body))?;
-                (answer.status == 202 || answer.status == 200)
-                    .then_some((None, None))
-                    .ok_or_else(|| Hung(format!("{} was refused: {}", planned.id, answer.text())))
-            }
-            Way::Events => self.listen(planned, &path, &body).map(|heard| (None, Some(heard))),
-        }
-    }
-
-    /// Hears a command to its end, over as many connections as it takes.
-    fn listen(&self, planned: &Planned, exec: &str, body: &Value) -> Result<Vec<Event>, Hung> {
-        let begun = Instant::now();
-        let mut heard: Vec<Event> = Vec::new();
-        let mut refused = String::new();
-        while begun.elapsed() < PATIENCE {
-            let after = heard.last().map_or(0, |event| event.seq);
-            let answer = if after == 0 {
-                self.wire.call("POST", exec, "text/event-stream", Some(body))
-            } else {
-                let path = format!("/api/commands/{}/events?after={after}", planned.id);
-                self.wire.call("GET", &path, "text/event-stream", None)
-            };
-            if let Some(answer) = answer {
-                if answer.status == 200 {
-                    heard.extend(events::parse(&answer.body));
-                } else if answer.is_retryable() {
-                    refused = answer.text();
-                } else {
-                    return Err(Hung(format!("{} was refused: {}", planned.id, answer.text())));
-                }
-            }
-            if heard.last().is_some_and(events::is_last) {
-                return Ok(heard);
-            }
-            rest(AGAIN);
-        }
-        Err(Hung(format!("{}: its events don't end; {} were heard; {refused}", planned.id, heard.len())))
-    }
-
-    /// Waits for the end of a command, then asks for everything that can be asked of it.
-    fn observe(&self, planned: &Planned, text: String, sent: Instant) -> Result<Observation, Hung> {
-        let begun = Instant::now();
-        loop {
-            let record = self.record(&planned.id)?;
-            if is_final(&record) {
-                break;
-            }
-            if begun.elapsed() > PATIENCE {
-                return Err(Hung(format!("{} doesn't end: {planned:?}, {record}", planned.id)));
-            }
-            rest(AGAIN);
-        }
-        let ended = Instant::now();
-        look_closely(self.wire, planned, text, sent, ended)
-    }
-
-    fn record(&self, id: &str) -> Result<Value, Hung> {
-        let answer = insist(id, || self.wire.get(&format!("/api/commands/{id}")))?;
-        if answer.status == 200 {
-            Ok(answer.json())
-        } else {
-            Err(Hung(format!("{id} has no record: {}", answer.text())))
-        }
     }
 
     fn pause(&mut self, hold: Duration) -> Result<(), Hung> {
@@ -339,13 +255,7 @@ impl<'a> Driver<'a> {
         }
         let target = Target::default();
         let mut driver = Driver::over(self.wire, self.data, self.scratch, &target, &child, self.provider)?;
-        let planned = Planned {
-            id: format!("{child}-1"),
-            body: super::script::Body::Lines { count: 3, code: 5 },
-            way: Way::Answer,
-            timeout_ms: None,
-            cancel: None,
-        };
+        let planned = Planned::new_answered(format!("{child}-1"), Body::Lines { count: 3, code: 5 });
         let done = driver.run_batch(&Batch { terminal: None, commands: vec![planned], pause: None }, false);
         if let Err(Hung(why)) = done {
             driver.work.violations.push(why);
@@ -367,7 +277,7 @@ impl<'a> Driver<'a> {
         if thread.json()["provider"] == to.name() {
             self.provider = to;
         }
-        self.place = place(self.provider, &self.host_workspace, &format!("runs.{}", self.work.thread));
+        self.work.place = place(self.provider, &self.host_workspace, &format!("runs.{}", self.work.thread));
         self.learn_lease()
     }
 
@@ -388,70 +298,6 @@ pub(super) fn delete(wire: &Wire, thread: &str) -> Result<(), Hung> {
     } else {
         Err(Hung(format!("thread {thread} can't be deleted: {}", answer.text())))
     }
-}
-
-/// Everything that the server tells of a command. Read again until record and output are of one moment: children that
-/// outlived a killed shell may still write.
-pub(super) fn look_closely(
-    wire: &Wire,
-    planned: &Planned,
-    text: String,
-    sent: Instant,
-    ended: Instant,
-) -> Result<Observation, Hung> {
-    let path = format!("/api/commands/{}", planned.id);
-    let read = |what: &str, accept: &str| {
-        let answer = insist(what, || wire.call("GET", &format!("{path}{what}"), accept, None))?;
-        if answer.status == 200 { Ok(answer) } else { Err(Hung(format!("{path}{what}: {}", answer.text()))) }
-    };
-    loop {
-        let record = read("", "application/json")?.json();
-        let with_record = |Hung(why): Hung| Hung(format!("{why}; the record is {record}"));
-        let stdout = read("/output/stdout", "*/*").map_err(with_record)?.body;
-        let stderr = read("/output/stderr", "*/*").map_err(with_record)?.body;
-        let events = read("/events", "text/event-stream").map_err(with_record)?;
-        let again = read("", "application/json")?.json();
-        let told = events::parse(&events.body);
-        if again == record && told.last().is_some_and(events::is_last) {
-            return Ok(Observation {
-                planned: planned.clone(),
-                text,
-                sent,
-                ended,
-                record,
-                stdout,
-                stderr,
-                events: told,
-                answer: None,
-                heard: None,
-            });
-        }
-        if sent.elapsed() > PATIENCE * 2 {
-            return Err(Hung(format!("{path}: what is told of it doesn't come to rest: {record}, then {again}")));
-        }
-        rest(AGAIN);
-    }
-}
-
-pub(super) fn is_final(record: &Value) -> bool {
-    !matches!(record["status"].as_str(), Some("queued" | "running") | None)
-}
-
-/// Asks for a cancellation until the server has heard it. Gives what it said if that is no record.
-fn cancel(wire: &Wire, id: &str, at: Instant) -> Option<String> {
-    rest(at.saturating_duration_since(Instant::now()));
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        let answer = wire.post(&format!("/api/commands/{id}/cancel"), &json!({}));
-        // Before the server knows the command it is 404.
-        // Its instance may be paused, or just be replaced by another: then that is what it is told.
-        let is_later = |answer: &Answer| answer.status == 404 || answer.json()["error"]["code"] == "paused";
-        if let Some(answer) = answer.filter(|answer| answer.whole && !is_later(answer) && !answer.is_retryable()) {
-            return (answer.status != 200).then(|| format!("{id}: its cancellation was refused: {}", answer.text()));
-        }
-        rest(AGAIN);
-    }
-    Some(format!("{id}: its cancellation was not heard in {PATIENCE:?}"))
 }
 
 fn place(provider: Provider, host_workspace: &str, runs: &str) -> Place {

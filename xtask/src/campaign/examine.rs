@@ -1,12 +1,17 @@
 //! After a round: everything that was told of every command, against what must be.
 
-use super::driver::{Fork, Hung, Observation, Work, insist, look_closely};
+use super::command::{self, Observation, Seen as Look, look_closely};
+use super::driver::{Fork, Hung, Work, insist};
 use super::events;
-use super::history::History;
+use super::history::{History, Span};
 use super::oracle::{self, Seen, Terminal};
+use super::plan::Planned;
+use super::script::Body;
 use super::wire::Wire;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 /// How often each command ran, and in which order they began.
 fn runs(work: &Work) -> Vec<String> {
@@ -32,13 +37,23 @@ fn judge_from(work: &Work, history: &History, begin: &BTreeMap<String, Terminal>
     }
     for (name, observations) in &work.terminals {
         let mut terminal = begin.get(name).cloned().unwrap_or_else(Terminal::fresh);
+        let mut shell = Shell::default();
         for (number, observation) in observations.iter().enumerate() {
+            // In the order in which they were sent: a fork comes after a batch, and an unanswered command in one.
+            for unanswered in unanswered_at(work, name, number) {
+                terminal.may_have_run(unanswered);
+            }
             for fork in work.forks.iter().filter(|fork| name == "default" && fork.after == number) {
                 violations.extend(judge_fork(fork, history, &terminal));
             }
             let tell =
                 |what: String| format!("{}: {what}; the record is {}", observation.planned.id, observation.record);
-            violations.extend(judge_one(work, history, observation, &ran, &mut terminal).into_iter().map(tell));
+            let found = judge_one(work, history, observation, &ran, &mut terminal, shell);
+            violations.extend(found.into_iter().map(tell));
+            shell = shell.after(observation);
+        }
+        for unanswered in unanswered_at(work, name, observations.len()) {
+            terminal.may_have_run(unanswered);
         }
         for fork in work.forks.iter().filter(|fork| name == "default" && fork.after == observations.len()) {
             violations.extend(judge_fork(fork, history, &terminal));
@@ -47,6 +62,35 @@ fn judge_from(work: &Work, history: &History, begin: &BTreeMap<String, Terminal>
         violations.extend(check_owners(observations));
     }
     violations.into_iter().map(|what| format!("thread {}: {what}", work.thread)).collect()
+}
+
+/// Commands without an answer that were sent when so many of the terminal had been observed.
+fn unanswered_at<'a>(work: &'a Work, terminal: &str, after: usize) -> impl Iterator<Item = &'a Planned> {
+    let at = move |one: &&super::driver::Unanswered| one.after == after && one.terminal == terminal;
+    work.unanswered.iter().filter(at).map(|one| &one.planned)
+}
+
+/// Since when a terminal's shell can have been harmed without being told of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Shell {
+    was_well: Option<Instant>,
+    began: Option<Instant>,
+}
+
+impl Shell {
+    fn after(mut self, observation: &Observation) -> Self {
+        let record = &observation.record;
+        let warnings = record["warnings"].as_array();
+        let restarted = warnings.is_some_and(|all| all.iter().any(|one| one["code"] == "shell_restarted"));
+        let ended = record["shell_exited"] == true || record["shell_replaced"] == true || record["status"] == "lost";
+        if ended || restarted {
+            self.began = Some(observation.sent);
+        }
+        if record["status"] == "exited" && !ended {
+            self.was_well = Some(observation.sent);
+        }
+        self
+    }
 }
 
 /// A fork begins as its parent was.
@@ -64,14 +108,18 @@ fn judge_one(
     observation: &Observation,
     ran: &[String],
     terminal: &mut Terminal,
+    shell: Shell,
 ) -> Vec<String> {
-    let Observation { planned, text, sent, ended, record, stdout, stderr, events, answer, heard } = observation;
-    let mut circumstances = history.circumstances(&work.leases, *sent, *ended);
+    let Observation { planned, id, text, sent, acknowledged, ended, record, stdout, stderr, events, answer, heard } =
+        observation;
+    let (sent, acknowledged, ended) = (*sent, *acknowledged, *ended);
+    let span = Span { sent, acknowledged, ended, shell_was_well: shell.was_well, shell_began: shell.began };
+    let mut circumstances = history.circumstances(&work.leases, span);
     circumstances.cancel_asked = planned.cancel.is_some();
     let runs = ran.iter().filter(|id| **id == planned.id).count();
     let seen = Seen { record, stdout, stderr, runs };
     let mut violations = oracle::judge(planned, circumstances, seen, terminal);
-    for (name, wanted) in [("id", &planned.id), ("thread_id", &work.thread), ("command", text)] {
+    for (name, wanted) in [("id", id), ("thread_id", &work.thread), ("command", text)] {
         if record[name] != **wanted {
             violations.push(format!("{name} is {}", record[name]));
         }
@@ -150,8 +198,8 @@ fn check_order(observations: &[Observation], ran: &[String]) -> Vec<String> {
 pub(super) fn read_again(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
     let mut violations = Vec::new();
     for observation in work.terminals.values().flatten().filter(|_| !work.deleted) {
-        let Observation { planned, text, sent, ended, .. } = observation;
-        let again = look_closely(wire, planned, text.clone(), *sent, *ended)?;
+        let Observation { planned, id, sent, .. } = observation;
+        let again: Look = look_closely(wire, id, *sent)?;
         if observation.record["streams_open"] == true {
             continue;
         }
@@ -179,8 +227,8 @@ pub(super) fn repeat(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
     let before = runs(work);
     for (terminal, observation) in work.terminals.iter().flat_map(|(name, all)| all.iter().map(move |one| (name, one)))
     {
-        let Observation { planned, text, record, .. } = observation;
-        let mut body = json!({ "command": text, "id": planned.id, "create": false });
+        let Observation { planned, id, text, record, .. } = observation;
+        let mut body = json!({ "command": text, "id": id, "create": false });
         if terminal != "default" {
             body["terminal"] = json!(terminal);
         }
@@ -201,6 +249,9 @@ pub(super) fn repeat(wire: &Wire, work: &Work) -> Result<Vec<String>, Hung> {
     if before != after {
         violations.push(format!("asking for ids again ran something: {before:?}, then {after:?}"));
     }
+    for fork in &work.forks {
+        violations.extend(repeat(wire, &fork.work)?);
+    }
     Ok(violations)
 }
 
@@ -215,7 +266,9 @@ pub(super) fn check_terminals(wire: &Wire, work: &Work) -> Result<Vec<String>, H
                 || record["status"] == "timed_out"
         };
         let last = observations.iter().map(|observation| &observation.record).rfind(is_run);
+        let is_known = work.unanswered.iter().all(|one| one.terminal != *name || one.after < observations.len());
         if let Some(last) = last
+            && is_known
             && (terminal["version"] != last["state_version"] || terminal["cwd"] != last["cwd"])
         {
             violations.push(format!(
@@ -224,7 +277,26 @@ pub(super) fn check_terminals(wire: &Wire, work: &Work) -> Result<Vec<String>, H
             ));
         }
     }
+    for fork in &work.forks {
+        violations.extend(check_terminals(wire, &fork.work)?);
+    }
     Ok(violations)
+}
+
+/// One more command in each terminal that was used, to be judged with the others: what the last one left must be there.
+pub(super) fn probe(wire: &Wire, work: &mut Work) -> Result<(), Hung> {
+    if work.deleted {
+        return Ok(());
+    }
+    for (name, observations) in &mut work.terminals {
+        let planned = Planned::new_answered(format!("{}-{name}-probe", work.thread), Body::Lines { count: 1, code: 3 });
+        let text = planned.body.text(&planned.id, &work.place);
+        let (sent, taken) = (Instant::now(), AtomicBool::new(false));
+        let told = command::send(wire, &work.thread, Some(name), &planned, &text, &taken)?;
+        let told = told.ok_or_else(|| Hung(format!("{} has no answer", planned.id)))?;
+        observations.push(command::observe(wire, &planned, text, sent, told)?);
+    }
+    work.forks.iter_mut().try_for_each(|fork| probe(wire, &mut fork.work))
 }
 
 #[cfg(test)]

@@ -11,8 +11,9 @@ use std::collections::BTreeSet;
 pub(super) struct Circumstances {
     /// Its instance died.
     pub(super) instance_killed: bool,
-    /// The server was killed: what it had not yet given to a shell may never have run.
-    pub(super) server_killed: bool,
+    /// It was killed before it had said that it has the command, which may never have run then.
+    pub(super) server_killed_first: bool,
+    pub(super) steward_killed: bool,
     /// A shell of its instance was killed.
     pub(super) shell_killed: bool,
     /// One may have ended by a kill, then or before: the next command tells of it.
@@ -40,11 +41,25 @@ pub(super) struct Terminal {
     pub(super) counters: BTreeSet<u64>,
     pub(super) cwds: BTreeSet<String>,
     pub(super) version: u64,
+    /// By how much the version may be higher: commands that nobody knows the end of.
+    pub(super) unknown: u64,
 }
 
 impl Terminal {
     pub(super) fn fresh() -> Self {
-        Self { counters: [0].into(), cwds: ["/workspace".to_owned()].into(), version: 0 }
+        Self { counters: [0].into(), cwds: ["/workspace".to_owned()].into(), version: 0, unknown: 0 }
+    }
+
+    /// A command without an answer may have run or not.
+    pub(super) fn may_have_run(&mut self, command: &Planned) {
+        self.widen(command);
+        self.unknown += 1;
+    }
+
+    /// Whether this may be its version after `more` commands that ended.
+    fn may_have_version(&self, version: &Value, more: u64) -> bool {
+        let least = self.version + more;
+        version.as_u64().is_some_and(|version| (least..=least + self.unknown).contains(&version))
     }
 
     /// It may be as it was, or as the command left it.
@@ -64,6 +79,7 @@ pub(super) fn judge(
 ) -> Vec<String> {
     let mut judge = Judge { command, circumstances, seen, violations: Vec::new() };
     judge.check(seen.runs <= 1, || format!("ran {} times, not at most once", seen.runs));
+    judge.check_fields();
     judge.check_flags();
     let status = seen.record["status"].as_str().unwrap_or("no status at all");
     match status {
@@ -74,27 +90,60 @@ pub(super) fn judge(
         "lost" => judge.lost(terminal),
         other => judge.violations.push(format!("status `{other}`, which is no end")),
     }
-    // Its time may be over before its shell has had it, while its steward is dead.
-    let never_ran = status == "timed_out" && seen.runs == 0 && seen.record["state_version"] == terminal.version;
+    // Its time may be over before its shell has had it, while its steward is dead or hands over.
+    let was_hindered = circumstances.steward_killed
+        || circumstances.keeper_killed
+        || circumstances.instance_killed
+        || circumstances.shell_killed;
+    let version = &seen.record["state_version"];
+    let never_ran = status == "timed_out" && seen.runs == 0 && was_hindered && terminal.may_have_version(version, 0);
     let changes = matches!(status, "exited" | "timed_out") || status == "cancelled" && seen.record["exit_code"] == 130;
     if changes && !never_ran {
-        terminal.version += 1;
-        let version = &seen.record["state_version"];
-        judge.check(*version == terminal.version, || {
-            format!("state_version {version}, not {}: it grows by one with each command that ends", terminal.version)
+        judge.check(terminal.may_have_version(version, 1), || {
+            let (version_was, unknown) = (terminal.version, terminal.unknown);
+            format!("state_version {version} after {version_was} and {unknown} unknown: it grows by one with each command that ends")
         });
         // From here on as it was seen, so that one mistake is told once.
-        terminal.version = version.as_u64().unwrap_or(terminal.version);
+        terminal.version = version.as_u64().unwrap_or(terminal.version + 1);
+        terminal.unknown = 0;
         judge.check_cwd(terminal);
     } else {
         // One that waited for another may have been ended before that one was.
-        let version = &seen.record["state_version"];
-        judge.check(version.is_null() || version.as_u64().is_some_and(|version| version <= terminal.version), || {
+        let most = terminal.version + terminal.unknown;
+        judge.check(version.is_null() || version.as_u64().is_some_and(|version| version <= most), || {
             format!("state_version {version} after {} with a command that changed nothing", terminal.version)
         });
     }
     judge.violations
 }
+
+/// Every field of a record, in the order of their names.
+const FIELDS: [&str; 24] = [
+    "command",
+    "created_at",
+    "cwd",
+    "duration_ms",
+    "ended_at",
+    "error",
+    "exit_code",
+    "id",
+    "oom_killed",
+    "session_id",
+    "shell_exited",
+    "shell_replaced",
+    "signal",
+    "started_at",
+    "state_changed",
+    "state_version",
+    "status",
+    "stderr_bytes",
+    "stdout_bytes",
+    "streams_open",
+    "terminal_id",
+    "thread_id",
+    "timed_out",
+    "warnings",
+];
 
 struct Judge<'a> {
     command: &'a Planned,
@@ -116,6 +165,37 @@ impl Judge<'_> {
 
     fn is_true(&self, name: &str) -> bool {
         self.field(name) == true
+    }
+
+    /// A record has these fields and no others, and those that nothing happened to are empty.
+    fn check_fields(&mut self) {
+        let names: Vec<&str> =
+            self.seen.record.as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
+        self.check(names == FIELDS, || format!("its fields are {names:?}"));
+        let status = self.field("status").clone();
+        if status == "exited" {
+            return;
+        }
+        let was_killed = self.circumstances.shell_killed || self.circumstances.instance_killed;
+        let signal = self.field("signal").clone();
+        self.check(signal.is_null() || was_killed && signal == "KILL", || format!("signal {signal} with {status}"));
+        let may_end_shell = was_killed || self.command.body.ends_shell();
+        for name in ["shell_exited", "shell_replaced"] {
+            let told = self.field(name).clone();
+            self.check(told == false || told == true && may_end_shell, || {
+                format!("{name} {told} with {status}, though nothing ended its shell")
+            });
+        }
+        if matches!(status.as_str(), Some("failed" | "lost")) {
+            let changed = self.field("state_changed").clone();
+            self.check(changed == false, || format!("state_changed {changed} with {status}"));
+        }
+        if status == "failed" {
+            for name in ["started_at", "duration_ms", "signal"] {
+                let told = self.field(name).clone();
+                self.check(told.is_null(), || format!("{name} {told}, though it never ran"));
+            }
+        }
     }
 
     /// What holds of every end.
@@ -267,8 +347,10 @@ impl Judge<'_> {
     }
 
     fn failed(&mut self) {
-        let fair = self.circumstances.instance_killed || self.circumstances.server_killed;
-        self.check(fair, || "failed, though neither its instance nor the server was killed".to_owned());
+        let fair = self.circumstances.instance_killed || self.circumstances.server_killed_first;
+        self.check(fair, || {
+            "failed, though its instance was not killed, nor the server before it had taken the command".to_owned()
+        });
         let (code, runs) = (self.field("exit_code").clone(), self.seen.runs);
         self.check(code.is_null(), || format!("failed with {code}, where nothing can be known"));
         self.check(runs == 0, || format!("failed, which says that it never ran, after {runs} runs"));

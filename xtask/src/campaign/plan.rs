@@ -61,12 +61,21 @@ pub(super) struct Batch {
 
 #[derive(Debug, Clone)]
 pub(super) struct Planned {
+    /// Its name in the plan and in what it writes; also its id, unless the server makes that.
     pub(super) id: String,
+    pub(super) id_by: IdBy,
     pub(super) body: Body,
     pub(super) way: Way,
     pub(super) timeout_ms: Option<u64>,
     /// Cancelled so long after it was sent.
     pub(super) cancel: Option<Duration>,
+}
+
+/// Who chooses the id of a command. One with an id of ours can be sent again until it is taken; one without is sent once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IdBy {
+    Client,
+    Server,
 }
 
 /// How its end is waited for.
@@ -158,7 +167,7 @@ impl Client {
         let deleted_busy = chance.one_in(3);
         if deleted_busy {
             let id = format!("{thread}-last");
-            let last = Planned { id, body: Body::Endless, way: Way::Background, timeout_ms: None, cancel: None };
+            let last = Planned::new_background(id, Body::Endless);
             steps.push(Step::Run(Batch { terminal: None, commands: vec![last], pause: None }));
         }
         Self { thread, provider, steps, deleted_busy }
@@ -205,7 +214,20 @@ impl Planned {
         let timeout_ms = by_time.then(|| chance.between(1, 150));
         let asked = if endless { !by_time } else { chance.one_in(10) };
         let cancel = asked.then(|| Duration::from_millis(chance.below(120)));
-        Self { id, body, way, timeout_ms, cancel }
+        // Without an answer nobody could ask for its end: it must come by itself.
+        let may_be_unknown = cancel.is_none() && !endless && way != Way::Events;
+        let id_by = if may_be_unknown && chance.one_in(6) { IdBy::Server } else { IdBy::Client };
+        Self { id, id_by, body, way, timeout_ms, cancel }
+    }
+
+    /// A command that nobody waits for, stops or cancels.
+    pub(super) fn new_background(id: String, body: Body) -> Self {
+        Self { id, id_by: IdBy::Client, body, way: Way::Background, timeout_ms: None, cancel: None }
+    }
+
+    /// A command that is answered when it has ended.
+    pub(super) fn new_answered(id: String, body: Body) -> Self {
+        Self { way: Way::Answer, ..Self::new_background(id, body) }
     }
 }
 

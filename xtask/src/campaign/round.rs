@@ -57,14 +57,19 @@ pub(super) fn run(server: &mut Server, scratch: &Path, plan: &Plan) -> Result<Ou
         }
         over.store(true, Ordering::Relaxed);
         let server = faults.join().map_err(|_| Failed::new("the one who kills panicked"))??;
-        outcome.commands = works.iter().map(count).sum();
-        outcome.violations.extend(works.iter().flat_map(|work| examine::judge(work, history)));
         // Once more for what only time could bring about: a start over what is final must change nothing.
         server.kill()?;
         server.start_again()?;
         outcome.kills = history.count() + 1;
         let found = look_again(&wire, &works).unwrap_or_else(|Hung(why)| vec![why]);
         outcome.violations.extend(found);
+        for work in &mut works {
+            if let Err(Hung(why)) = examine::probe(&wire, work) {
+                outcome.violations.push(format!("thread {}: {why}", work.thread));
+            }
+        }
+        outcome.commands = works.iter().map(count).sum();
+        outcome.violations.extend(works.iter().flat_map(|work| examine::judge(work, history)));
         for work in &works {
             let concerned = format!("thread {}:", work.thread);
             if outcome.violations.iter().any(|violation| violation.starts_with(&concerned)) {
@@ -80,7 +85,7 @@ pub(super) fn run(server: &mut Server, scratch: &Path, plan: &Plan) -> Result<Ou
 
 fn count(work: &Work) -> usize {
     let forks: usize = work.forks.iter().map(|fork| count(&fork.work)).sum();
-    work.terminals.values().map(Vec::len).sum::<usize>() + forks
+    work.terminals.values().map(Vec::len).sum::<usize>() + work.unanswered.len() + forks
 }
 
 fn look_again(wire: &Wire, works: &[Work]) -> std::result::Result<Vec<String>, Hung> {
@@ -160,17 +165,16 @@ fn strike(server: &mut Server, planned: PlannedFault, targets: &[Target], histor
     let (parts, lease): (&[Part], _) = match planned.fault {
         Fault::Server => {
             server.kill()?;
-            history.note(Strike { fault: Fault::Server, lease: None, begun, over: Instant::now() });
+            history.note(Strike { fault: Fault::Server, leases: Vec::new(), begun, over: Instant::now() });
             return server.start_again();
         }
         Fault::All => {
             server.kill()?;
-            for (lease, _) in targets.iter().filter_map(look) {
-                for process in processes::of_lease(&lease) {
-                    process.kill();
-                }
+            let leases: Vec<_> = targets.iter().filter_map(look).collect();
+            for process in leases.iter().flat_map(|(lease, _)| processes::of_lease(lease)) {
+                process.kill();
             }
-            history.note(Strike { fault: Fault::All, lease: None, begun, over: Instant::now() });
+            history.note(Strike { fault: Fault::All, leases, begun, over: Instant::now() });
             return server.start_again();
         }
         Fault::Steward => (&[Part::Steward], targets.get(planned.client)),
@@ -184,8 +188,8 @@ fn strike(server: &mut Server, planned: PlannedFault, targets: &[Target], histor
     let hit = parts.iter().flat_map(|part| found.iter().filter(move |process| process.part == *part));
     // Each is to be killed: `any` would stop at the first.
     if hit.filter(|process| process.kill()).count() > 0 {
-        let lease = Some((lease, provider));
-        history.note(Strike { fault: planned.fault, lease, begun, over: Instant::now() });
+        let leases = vec![(lease, provider)];
+        history.note(Strike { fault: planned.fault, leases, begun, over: Instant::now() });
     }
     Ok(())
 }

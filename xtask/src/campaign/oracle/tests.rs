@@ -1,12 +1,11 @@
 //! An oracle that lets everything pass is worth nothing: each of these must be told.
 
 use super::*;
-use crate::campaign::plan::Way;
 use crate::campaign::script::Body;
 use serde_json::json;
 
 fn command(body: Body) -> Planned {
-    Planned { id: "c".into(), body, way: Way::Answer, timeout_ms: None, cancel: None }
+    Planned::new_answered("c".into(), body)
 }
 
 fn lines() -> Planned {
@@ -14,7 +13,8 @@ fn lines() -> Planned {
 }
 
 fn record() -> Value {
-    json!({ "status": "exited", "exit_code": 7, "signal": null, "timed_out": false, "shell_exited": false,
+    json!({ "id": "c", "thread_id": "t", "terminal_id": "term-1", "session_id": "sess-1", "command": "x",
+        "oom_killed": null, "status": "exited", "exit_code": 7, "signal": null, "timed_out": false, "shell_exited": false,
         "shell_replaced": false, "state_changed": true, "warnings": [], "stdout_bytes": 7, "stderr_bytes": 4, "streams_open": false,
         "error": null, "cwd": "/workspace", "state_version": 1, "created_at": "2026-01-01T00:00:00.000Z",
         "started_at": "2026-01-01T00:00:00.001Z", "ended_at": "2026-01-01T00:00:00.002Z", "duration_ms": 1 })
@@ -69,7 +69,8 @@ fn every_field_that_is_wrong_is_told() {
 #[test]
 fn a_command_that_ran_twice_or_not_at_all_is_told_whatever_was_done_to_it() {
     let all = Circumstances {
-        server_killed: true,
+        server_killed_first: true,
+        steward_killed: true,
         instance_killed: true,
         shell_killed: true,
         shell_killed_before: true,
@@ -87,10 +88,11 @@ fn a_command_that_ran_twice_or_not_at_all_is_told_whatever_was_done_to_it() {
 #[test]
 fn an_instance_that_died_excuses_a_loss_and_nothing_else() {
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
-    let lost = [("status", json!("lost")), ("exit_code", Value::Null), ("state_version", json!(0))];
+    let unchanged = ("state_changed", json!(false));
+    let lost = [("status", json!("lost")), ("exit_code", Value::Null), unchanged, ("state_version", json!(0))];
     assert_eq!(told(&lines(), killed, &lost, 1), Vec::<String>::new());
     // Of a command that nobody saw the end of, nothing is known to have changed.
-    assert_eq!(told(&lines(), killed, &lost[..2], 1).len(), 1);
+    assert_eq!(told(&lines(), killed, &lost[..3], 1).len(), 1);
     assert!(!told(&lines(), killed, &[("exit_code", json!(137)), ("signal", json!("KILL"))], 1).is_empty());
     assert!(!told(&lines(), killed, &[("status", json!("lost")), ("exit_code", json!(0))], 1).is_empty());
 }
@@ -100,7 +102,7 @@ fn output_that_is_no_beginning_of_what_was_written_is_told() {
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
     let mut record = record();
     (record["status"], record["exit_code"], record["stdout_bytes"]) = (json!("lost"), Value::Null, json!(3));
-    record["state_version"] = Value::Null;
+    (record["state_version"], record["state_changed"]) = (Value::Null, json!(false));
     let mut terminal = Terminal::fresh();
     let seen = Seen { record: &record, stdout: b"c 2", stderr: b"n=1\n", runs: 1 };
     assert_eq!(judge(&lines(), killed, seen, &mut terminal).len(), 1);
@@ -112,7 +114,7 @@ fn output_that_is_no_beginning_of_what_was_written_is_told() {
 fn what_a_shell_says_when_it_is_hung_up_is_its_own() {
     let mut record = record();
     (record["status"], record["exit_code"], record["stderr_bytes"]) = (json!("lost"), Value::Null, json!(15));
-    record["state_version"] = Value::Null;
+    (record["state_version"], record["state_changed"]) = (Value::Null, json!(false));
     let seen = Seen { record: &record, stdout: "c 1 ü\n".as_bytes(), stderr: b"n=1\nbash: wait\n", runs: 1 };
     let killed = Circumstances { instance_killed: true, ..Circumstances::default() };
     assert_eq!(judge(&lines(), killed, seen, &mut Terminal::fresh()), Vec::<String>::new());
@@ -149,4 +151,63 @@ fn a_shell_that_was_killed_while_it_said_what_it_leaves_may_not_be_captured() {
     // One that says nothing when it ends has nothing to be cut short.
     assert_eq!(judge(&lines(), killed, seen, &mut Terminal::fresh()).len(), 1);
     assert!(!judge(&exit, Circumstances::default(), seen, &mut Terminal::fresh()).is_empty());
+}
+
+#[test]
+fn a_field_that_is_missing_or_new_is_told() {
+    for name in FIELDS {
+        let mut record = record();
+        record.as_object_mut().unwrap().remove(name);
+        let seen = Seen { record: &record, stdout: "c 1 ü\n".as_bytes(), stderr: b"n=1\n", runs: 1 };
+        assert!(!judge(&lines(), Circumstances::default(), seen, &mut Terminal::fresh()).is_empty(), "{name}");
+    }
+    assert_eq!(told(&lines(), Circumstances::default(), &[("new", json!(1))], 1).len(), 1);
+}
+
+#[test]
+fn a_shell_that_did_not_outlive_a_cancellation_is_told() {
+    let asked = Circumstances { cancel_asked: true, ..Circumstances::default() };
+    let cancelled = [("status", json!("cancelled")), ("exit_code", json!(130))];
+    assert_eq!(told(&lines(), asked, &cancelled, 1), Vec::<String>::new());
+    for name in ["shell_exited", "shell_replaced"] {
+        let [status, code] = cancelled.clone();
+        assert_eq!(told(&lines(), asked, &[status, code, (name, json!(true))], 1).len(), 1, "{name}");
+    }
+}
+
+#[test]
+fn a_command_that_was_taken_does_not_fail_because_the_server_is_killed_later() {
+    let failed = [
+        ("status", json!("failed")),
+        ("exit_code", Value::Null),
+        ("error", json!({})),
+        ("started_at", Value::Null),
+        ("duration_ms", Value::Null),
+        ("stdout_bytes", json!(0)),
+        ("stderr_bytes", json!(0)),
+        ("state_changed", json!(false)),
+        ("state_version", Value::Null),
+    ];
+    let mut record = record();
+    for (name, value) in failed {
+        record[name] = value;
+    }
+    let seen = Seen { record: &record, stdout: b"", stderr: b"", runs: 0 };
+    assert_eq!(judge(&lines(), Circumstances::default(), seen, &mut Terminal::fresh()).len(), 1);
+    let first = Circumstances { server_killed_first: true, ..Circumstances::default() };
+    assert_eq!(judge(&lines(), first, seen, &mut Terminal::fresh()), Vec::<String>::new());
+}
+
+#[test]
+fn a_command_without_an_answer_may_have_counted_or_not() {
+    let mut terminal = Terminal::fresh();
+    terminal.may_have_run(&lines());
+    for (version, counter) in [(1, "n=1\n"), (2, "n=2\n")] {
+        let mut record = record();
+        record["state_version"] = json!(version);
+        let seen = Seen { record: &record, stdout: "c 1 ü\n".as_bytes(), stderr: counter.as_bytes(), runs: 1 };
+        let mut after = terminal.clone();
+        assert_eq!(judge(&lines(), Circumstances::default(), seen, &mut after), Vec::<String>::new());
+        assert_eq!((after.version, after.unknown, after.counters.len()), (version, 0, 1));
+    }
 }
