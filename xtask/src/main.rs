@@ -58,6 +58,7 @@ Usage: cargo xtask test [--quick]
     --provider P   only `local` or only `namespace`; else each in turn, with moves between them
     --first N      begins with this round of the plan (0)
     --fault KIND   kills only `server`, `steward`, `keeper`, `shell`, `instance` or `all`
+    --release      of a release build
     --program FILE a `stead` that is built already
     --load         instead of that, many clients at one instance on a machine that is kept busy;
                    every field of every answer is checked

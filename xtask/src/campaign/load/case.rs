@@ -75,6 +75,9 @@ impl Case {
     pub(super) fn check(&self, answer: &Value, id: &str, thread: &str, shell: &mut Shell) -> Vec<String> {
         shell.version += 1;
         shell.last_code = if self.exits { 0 } else { self.code };
+        // These set a function or a variable (`cd` sets OLDPWD), or end their shell, which says what it leaves.
+        let may_change = self.exits || ["f()", "for ", "cd "].iter().any(|start| self.text.starts_with(start));
+        let moves = self.cwd.is_some_and(|cwd| cwd != shell.cwd);
         if let Some(cwd) = self.cwd {
             cwd.clone_into(&mut shell.cwd);
         }
@@ -89,6 +92,10 @@ impl Case {
         let wrong = fields.filter(|(name, value)| answer[name.as_str()] != **value);
         let mut told: Vec<String> =
             wrong.map(|(name, value)| format!("{name} is {}, not {value}", answer[name.as_str()])).collect();
+        let changed = &answer["state_changed"];
+        if !changed.is_boolean() || *changed == false && moves || *changed == true && !may_change {
+            told.push(format!("state_changed is {changed}, where the directory changed: {moves}"));
+        }
         if answer["oom_killed"] == true {
             told.push("oom_killed, though there was memory".to_owned());
         }
@@ -126,7 +133,7 @@ mod tests {
             "timed_out": false, "shell_exited": true, "shell_replaced": false, "warnings": [], "stdout": "",
             "stderr": "", "stdout_bytes": 0, "stderr_bytes": 0, "truncated": false, "streams_open": false,
             "error": null, "cwd": "/workspace", "state_version": 4, "created_at": "x", "started_at": "x",
-            "ended_at": "x", "duration_ms": 1, "session_id": "s", "terminal_id": "t",
+            "ended_at": "x", "duration_ms": 1, "session_id": "s", "terminal_id": "t", "state_changed": false,
         });
         assert_eq!(case.check(&right, "c", "t", &mut shell()), Vec::<String>::new());
         for name in right.as_object().unwrap().keys().filter(|name| !["signal", "error"].contains(&name.as_str())) {
