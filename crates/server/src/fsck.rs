@@ -2,14 +2,16 @@
 
 mod rebuild;
 
-use crate::store::{StoreError, mend};
+use crate::store::{SqliteStore, Store, StoreError, mend};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use stead_steward::past::{self, Checked, PastError};
+use stead_model::ids::TerminalId;
+use stead_model::state::ShellState;
+use stead_steward::past::{self, Checked, DamagedState, PastError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FsckError {
@@ -49,7 +51,7 @@ pub async fn run(data: &Path, mode: Mode) -> Result<Report, FsckError> {
     look_at_database(data, mode, &mut report).await?;
     let failed = |source| FsckError::Io { path: data.to_owned(), source };
     for dir in stewards(data).map_err(failed)? {
-        look_at_journals(data, &dir, mode, &mut report)?;
+        look_at_journals(data, &dir, mode, &mut report).await?;
     }
     look_at_snapshots(data, mode, &mut report).map_err(failed)?;
     Ok(report)
@@ -67,10 +69,11 @@ fn stewards(data: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) -> Result<(), FsckError> {
+async fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) -> Result<(), FsckError> {
     let failed = |source| FsckError::Io { path: dir.to_owned(), source };
     let name = dir.strip_prefix(data).unwrap_or(dir).display().to_string();
     let checked = past::check(dir).map_err(failed)?;
+    report.notes.extend(checked.notes.iter().map(|what| format!("{name}: {what}")));
     if checked.damage.is_empty() {
         let Checked { records, whole, unsummed, .. } = checked;
         report
@@ -82,9 +85,17 @@ fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) ->
     if mode == Mode::Check {
         return Ok(());
     }
-    match past::repair(dir) {
+    let known = states_in_database(data, &checked.damaged_states).await?;
+    match past::repair(dir, &known) {
         Ok(lost) => {
-            report.mended.push(format!("{name}: what is damaged was taken out, the rest is as it was"));
+            let is_more = checked.damage.len() > known.len();
+            report
+                .mended
+                .extend(is_more.then(|| format!("{name}: what is damaged was taken out, the rest is as it was")));
+            report.mended.extend(known.iter().map(|(damaged, _)| {
+                let (shell, stored) = (&damaged.shell, damaged.stored);
+                format!("{name}: terminal `{shell}`: its state of version {stored} was taken from the database")
+            }));
             report.lost.extend(lost.into_iter().map(|what| format!("{name}: {what}")));
         }
         Err(PastError::Alive) => {
@@ -96,6 +107,26 @@ fn look_at_journals(data: &Path, dir: &Path, mode: Mode, report: &mut Report) ->
         Err(PastError::Io(source)) => return Err(failed(source)),
     }
     Ok(())
+}
+
+/// Of the states of shells those that the database has as well.
+async fn states_in_database(
+    data: &Path,
+    damaged: &[DamagedState],
+) -> Result<Vec<(DamagedState, ShellState)>, FsckError> {
+    let path = database(data);
+    if damaged.is_empty() || !path.exists() {
+        return Ok(Vec::new());
+    }
+    let (store, mut known) = (SqliteStore::open(&path).await?, Vec::new());
+    for damaged in damaged {
+        let Ok(id) = TerminalId::parse(damaged.shell.as_str()) else { continue };
+        let terminal = store.terminal(&id).await?;
+        let terminal = terminal.filter(|terminal| terminal.version >= damaged.stored);
+        known.extend(terminal.map(|terminal| (damaged.clone(), terminal.state)));
+    }
+    store.close().await?;
+    Ok(known)
 }
 
 /// Archives are named by the SHA-256 of what they hold.

@@ -4,6 +4,7 @@
 //! Records are appended with one `write` and are then in the kernel's hands: `kill -9` of anything loses none. (A power
 //! cut may lose the last moments; a torn tail is cut when the log is next opened.)
 
+use crate::state_file::{self, StateError};
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
 use std::io;
@@ -11,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stead_model::frame::Stream;
 use stead_model::record::{Found, MAGIC, Record, Records, Salvage, write};
+use stead_model::state::ShellState;
 
 /// A log file is closed and a new one begun past this size, so that old ones can be removed whole.
 const SEGMENT: u64 = 8 << 20;
@@ -321,14 +323,20 @@ impl Journal {
         Ok(())
     }
 
-    pub fn store_state(&self, version: u64, state: &[u8]) -> Result<(), JournalError> {
-        let path = self.state_path(version);
-        super::dir::write_atomically(&path, state).map_err(|source| JournalError::io(&path, source))
+    pub fn store_state(&self, version: u64, state: &ShellState) -> Result<(), JournalError> {
+        let (path, bytes) = (self.state_path(version), state_file::encode(state));
+        super::dir::write_atomically(&path, &bytes).map_err(|source| JournalError::io(&path, source))
     }
 
-    pub fn load_state(&self, version: u64) -> Result<Vec<u8>, JournalError> {
+    /// The outer error is one that may be gone the next time.
+    pub fn load_state(&self, version: u64) -> Result<Result<ShellState, StateError>, JournalError> {
         let path = self.state_path(version);
-        fs::read(&path).map_err(|source| JournalError::io(&path, source))
+        match fs::read(&path) {
+            Ok(bytes) => Ok(state_file::decode(&bytes)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(StateError::Missing)),
+            Err(error) if stead_term::scarce::is_passing(&error) => Err(JournalError::io(&path, error)),
+            Err(_) => Ok(Err(StateError::Damaged)),
+        }
     }
 
     pub fn remove_state(&self, version: u64) -> Result<(), JournalError> {

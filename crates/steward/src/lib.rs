@@ -43,4 +43,5 @@ mod retain;
 mod serve;
 mod shell;
 pub mod start;
+pub mod state_file;
 pub mod sum;

@@ -5,11 +5,12 @@ mod collect;
 mod log;
 mod room;
 
-pub use check::{Checked, check, repair};
+pub use check::{Checked, DamagedState, check, repair};
 pub use collect::collect_output;
 pub use log::{PastCommand, PastEvent, command, stream};
 pub use room::make_room;
 
+use crate::state_file::{self, StateError};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -38,11 +39,28 @@ pub enum PastError {
 pub struct PastShell {
     pub shell: ShellId,
     pub version: u64,
-    pub state: ShellState,
+    pub state: Result<ShellState, LostState>,
     /// Those without an end were running or waiting, and are lost or never ran.
     pub commands: Vec<CommandInfo>,
     /// What was asked for, by number; only where somebody [peeks](peek).
     pub texts: BTreeMap<u64, Bytes>,
+}
+
+/// A state whose file can't be read, and what the log says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostState {
+    pub error: StateError,
+    /// The version under which it was stored: since then nothing but the directory has changed.
+    pub stored: u64,
+    pub cwd: Bytes,
+    pub oldpwd: Option<Bytes>,
+}
+
+impl LostState {
+    /// The state, where the rest of it is known from elsewhere.
+    pub fn with(&self, rest: ShellState) -> ShellState {
+        ShellState { cwd: self.cwd.clone(), oldpwd: self.oldpwd.clone(), ..rest }
+    }
 }
 
 /// Whether somebody lives over the directory: a keeper or a steward holds its lock. Those who look share it, so that they
@@ -218,12 +236,35 @@ fn shell(place: &Place, mut past: Past) -> io::Result<Option<PastShell>> {
             info.stderr_bytes = info.stderr_bytes.max(place.length(&format!("{dir}/{number}.err")));
         }
     }
-    let stored = place.read(&format!("{dir}/{}.state", past.mark.stored)).ok();
-    let mut state: ShellState = stored.and_then(|stored| minicbor::decode(&stored).ok()).unwrap_or_default();
-    state.cwd = past.mark.cwd.clone();
-    state.oldpwd.clone_from(&past.mark.oldpwd);
+    let StateMark { stored, cwd, oldpwd, .. } = past.mark.clone();
+    let state = match read_state(place, past.key, stored, past.given.as_ref())? {
+        Ok(state) => Ok(ShellState { cwd, oldpwd, ..state }),
+        Err(error) => Err(LostState { error, stored, cwd, oldpwd }),
+    };
     let (commands, texts) = (past.commands.into_values().collect(), past.texts.unwrap_or_default());
     Ok(Some(PastShell { shell, version: past.mark.version, state, commands, texts }))
+}
+
+fn state_path(key: u32, stored: u64) -> String {
+    format!("journal/{key}/{stored}.state")
+}
+
+/// The stored state of a shell; 0: the one that it was opened with.
+fn read_state(
+    place: &Place,
+    key: u32,
+    stored: u64,
+    given: Option<&Bytes>,
+) -> io::Result<Result<ShellState, StateError>> {
+    if stored == 0 {
+        return Ok(state_file::of_opening(given));
+    }
+    match place.read(&state_path(key, stored)) {
+        Ok(bytes) => Ok(state_file::decode(&bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Err(StateError::Missing)),
+        Err(error) if stead_term::scarce::is_passing(&error) => Err(error),
+        Err(_) => Ok(Err(StateError::Damaged)),
+    }
 }
 
 #[derive(Default)]
@@ -232,6 +273,8 @@ struct Past {
     key: u32,
     shell: Option<ShellId>,
     mark: StateMark,
+    /// The state that it was opened with.
+    given: Option<Bytes>,
     commands: BTreeMap<u64, CommandInfo>,
     texts: Option<BTreeMap<u64, Bytes>>,
 }
@@ -241,6 +284,7 @@ impl Past {
         match record {
             Record::Head(head) => {
                 self.mark = head.state.clone();
+                self.given = head.open.state;
                 self.shell = Some(head.shell);
             }
             Record::Accepted(accepted) => {

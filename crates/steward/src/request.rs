@@ -77,7 +77,7 @@ impl Steward {
             Request::CloseShell(id) => self.close_shell(&id).map(Some),
             Request::Shell(id) => Ok(Some(Reply::Shell(Box::new(self.shell(&id)?.info_with_jobs())))),
             Request::Shells => Ok(Some(Reply::Shells(self.shells.values().map(Shell::info).collect()))),
-            Request::State(id) => Ok(Some(Reply::State(self.shell(&id)?.stored_state()))),
+            Request::State(id) => Ok(Some(Reply::State(self.shell(&id)?.stored_state()?))),
             Request::Exec(exec) => self.exec(from, *exec),
             Request::Follow(follow) => self.follow(from, &follow),
             Request::Credit(credit) => {
@@ -139,7 +139,9 @@ impl Steward {
     }
 
     fn open_shell(&mut self, open: OpenShell) -> Result<Reply, Fault> {
-        if let Ok(shell) = self.shell(&open.shell) {
+        let Self { names, shells, host, .. } = self;
+        if let Some(shell) = names.get(&open.shell).and_then(|key| shells.get_mut(key)) {
+            shell.replace_lost_state(host, &open)?;
             return Ok(Reply::Shell(Box::new(shell.info())));
         }
         if self.shells.len() >= self.shell_limit() {
@@ -214,7 +216,7 @@ impl Steward {
         let shell = names.get(&set.shell).and_then(|key| shells.get_mut(key));
         let shell = shell.ok_or_else(|| Fault::new(FaultCode::NotFound, format!("no shell `{}`", set.shell)))?;
         shell.put_env(host, set)?;
-        Ok(Reply::State(shell.stored_state()))
+        Ok(Reply::State(shell.stored_state()?))
     }
 
     fn exec(&mut self, from: From, exec: Exec) -> Result<Option<Reply>, Fault> {

@@ -24,6 +24,7 @@ pub(crate) mod recover;
 mod report;
 mod run;
 mod spawn;
+mod stored;
 mod summing;
 mod trigger;
 mod tty;
@@ -72,6 +73,7 @@ pub(crate) struct Shell {
     next_number: u64,
     mark: StateMark,
     state: ShellState,
+    trust: stored::Trust,
     context: Context,
     /// A command spoke of `enable`: from here on any word may be a builtin loaded from a file.
     loaded: bool,
@@ -322,6 +324,7 @@ impl Shell {
             next_number: 1,
             mark: StateMark::default(),
             state: ShellState::default(),
+            trust: stored::Trust::Whole,
             context: Context::default(),
             loaded: false,
             baseline: None,
@@ -395,15 +398,17 @@ impl Shell {
         ShellInfo { jobs: Some(jobs), ..self.info() }
     }
 
-    pub(crate) fn stored_state(&self) -> StoredState {
+    pub(crate) fn stored_state(&self) -> Result<StoredState, Fault> {
+        self.require_state()?;
         let state = minicbor::to_vec(&self.state).unwrap_or_default();
-        StoredState { version: self.mark.version, state: Bytes(state) }
+        Ok(StoredState { version: self.mark.version, state: Bytes(state) })
     }
 
     /// The state that a command left, if it changed it and none has ended since.
     pub(crate) fn state_left_by(&self, info: &CommandInfo) -> Option<Bytes> {
         let changed = info.ending.as_ref().is_some_and(|ending| ending.state_changed);
-        (changed && info.state_version == self.mark.version).then(|| self.stored_state().state)
+        let is_newest = changed && info.state_version == self.mark.version;
+        is_newest.then(|| self.stored_state().ok()).flatten().map(|stored| stored.state)
     }
 
     pub(crate) fn journal_bytes(&self) -> u64 {

@@ -262,7 +262,7 @@ impl Bench {
         let words = self.provider.last_words(before).await.unwrap();
         let left = words.into_iter().find(|left| left.shell.as_str() == shell).unwrap();
         let fresh = fresh(&*self.provider, handle, shell);
-        let opening = Opening { state: left.state, version: left.version, ..fresh };
+        let opening = Opening { state: left.state.unwrap(), version: left.version, ..fresh };
         Shell::new(open(&*self.provider, handle, &opening).await.unwrap(), &opening)
     }
 

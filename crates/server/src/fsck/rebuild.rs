@@ -11,6 +11,7 @@ use stead_model::ids::{LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
 use stead_model::proto::CommandInfo;
 use stead_model::session::Policy;
+use stead_model::state::ShellState;
 use stead_model::terminal::{DEFAULT_NAME, Terminal};
 use stead_model::thread::Thread;
 use stead_steward::past::{self, PastShell};
@@ -31,6 +32,14 @@ pub(super) async fn rebuild(data: &Path, report: &mut Report) -> Result<(), Fsck
         for dir in entries(&provider.join("leases")).map_err(failed)? {
             let Some(found) = find(data, &provider, &dir, report).map_err(failed)? else { continue };
             let thread = write(&store, &found).await?;
+            for shell in &found.shells {
+                report.lost.extend(shell.state.as_ref().err().map(|damaged| {
+                    format!(
+                        "terminal `{}`: its variables, functions, aliases and options: their file {}",
+                        shell.shell, damaged.error
+                    )
+                }));
+            }
             let (terminals, commands) =
                 (found.shells.len(), found.shells.iter().map(|shell| shell.commands.len()).sum::<usize>());
             let lease = &found.lease;
@@ -73,7 +82,8 @@ async fn write(store: &SqliteStore, found: &Found) -> Result<ThreadId, FsckError
         let id = TerminalId::parse(shell.shell.as_str()).map_err(|error| broken(error.to_string()))?;
         let name = if number == 0 { DEFAULT_NAME.to_owned() } else { format!("recovered-{}", number + 1) };
         let fresh = Terminal::new(id, thread.clone(), lease.clone(), name, *at);
-        let (state, version) = (shell.state.clone(), shell.version);
+        let state = shell.state.clone().unwrap_or_else(|lost| lost.with(ShellState::default()));
+        let version = shell.version;
         terminals.push(Terminal { state, version, content_version: version, ..fresh });
     }
     if terminals.is_empty() {

@@ -147,7 +147,7 @@ impl From<Error> for Problem {
                 problem.details(json!({ "expected_offset": fault.expected }))
             }
             Error::Refused(fault) if fault.code == FaultCode::Damaged => problem.hint(
-                "end the server and run `stead fsck` to see what else is; the record of the command is still there",
+                "end the server and run `stead fsck`, which names all that is damaged and repairs what can be repaired",
             ),
             Error::Refused(fault) if fault.code == FaultCode::NotFound => problem.details(json!({ "kind": "command" })),
             Error::Trashed(id) => problem.details(json!({ "kind": "project", "id": id.as_str() })).hint(format!(

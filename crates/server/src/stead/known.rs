@@ -11,9 +11,10 @@ use crate::seat::{CommitError, Seat};
 use crate::steward::StewardError;
 use stead_model::ids::{InstanceId, ShellId};
 use stead_model::lease::{Lease, Observed};
-use stead_model::proto::{FaultCode, Reply, Request};
+use stead_model::proto::{Fault, FaultCode, Reply, Request};
 use stead_model::state::{Bytes, ShellState};
 use stead_model::terminal::Terminal;
+use stead_steward::past::PastShell;
 
 /// A terminal as it is now, its state as it is stored.
 pub(super) async fn newest(inner: &Inner, terminal: &Terminal) -> Result<Terminal, Error> {
@@ -82,6 +83,10 @@ pub(super) async fn newest_without_opening(inner: &Inner, terminal: Terminal) ->
             Ok(Terminal { version: captured.version, content_version: captured.version, state, ..terminal })
         }
         Ok(_) => Ok(terminal),
+        Err(Error::Refused(fault)) if fault.code == FaultCode::Damaged => {
+            tracing::warn!(terminal = %terminal.id, shown = terminal.version, "{fault}");
+            Ok(terminal)
+        }
         Err(error) => {
             tracing::debug!(%error, terminal = %terminal.id, "its steward can't be asked for its state");
             Ok(terminal)
@@ -103,6 +108,7 @@ async fn look(inner: &Inner, terminal: &Terminal, lease: &Lease) -> Result<Optio
         Ok(_) => Ok(None),
         // This instance is a later one, in which nobody has opened it yet.
         Err(StewardError::Fault(fault)) if fault.code == FaultCode::NotFound => Ok(None),
+        Err(StewardError::Fault(fault)) if fault.code == FaultCode::Damaged => Err(Error::Refused(fault)),
         Err(error) => Err(RuntimeError::Broken(error).into()),
     }
 }
@@ -144,10 +150,29 @@ async fn left_in_journal(inner: &Inner, terminal: &Terminal, ready: &Ready) -> R
                 told => told?,
             };
             let shell = told.into_iter().find(|shell| shell.shell.as_str() == terminal.id.as_str());
-            Ok(shell.map(|shell| Captured { version: shell.version, state: shell.state }))
+            shell.map(|shell| captured_of(shell, terminal)).transpose()
         }
         // Whoever put it to sleep waited for the store; what can't be asked isn't woken for it.
         Observed::Paused | Observed::Running | Observed::Creating | Observed::Unknown => Ok(None),
+    }
+}
+
+/// What a journal tells of a terminal. Where its state is damaged, the row has it if nothing but the directory has changed
+/// since; else an older state would be taken for the newest.
+fn captured_of(shell: PastShell, terminal: &Terminal) -> Result<Captured, Error> {
+    let version = shell.version;
+    match shell.state {
+        Ok(state) => Ok(Captured { version, state }),
+        Err(lost) if lost.stored <= terminal.version => {
+            Ok(Captured { version, state: lost.with(terminal.state.clone()) })
+        }
+        Err(lost) => Err(Error::Refused(Fault::new(
+            FaultCode::Damaged,
+            format!(
+                "the stored state of terminal `{}` (version {}) {}; a command in it goes on from version {}",
+                terminal.id, lost.stored, lost.error, terminal.version
+            ),
+        ))),
     }
 }
 

@@ -2,15 +2,18 @@
 //! can't be read are taken out, and a command of which something is lost is said to have no output any more.
 
 use super::log::salvage;
-use super::{PastError, Place, is_log, keys};
+use super::{Past, PastError, Place, is_log, keys};
 use crate::dir::write_atomically;
 use crate::journal::{Journal, Need};
+use crate::state_file::{self, StateError};
 use crate::sum;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use stead_model::frame::Stream;
+use stead_model::ids::ShellId;
 use stead_model::record::{Found, MAGIC, Record, Sums, write};
+use stead_model::state::ShellState;
 
 /// What was found below one steward's directory.
 #[derive(Debug, Default)]
@@ -22,6 +25,31 @@ pub struct Checked {
     pub unsummed: u64,
     /// By name.
     pub damage: Vec<String>,
+    /// The stored states among it.
+    pub damaged_states: Vec<DamagedState>,
+    /// What an earlier repair has given up.
+    pub notes: Vec<String>,
+}
+
+/// A stored state of a shell that is damaged or missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedState {
+    pub shell: ShellId,
+    /// The version under which it was stored.
+    pub stored: u64,
+    key: u32,
+    error: StateError,
+}
+
+impl std::fmt::Display for DamagedState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { shell, stored, key, error } = self;
+        let path = super::state_path(*key, *stored);
+        write!(
+            f,
+            "terminal `{shell}`: its variables, functions, aliases and options of version {stored}: `{path}` {error}"
+        )
+    }
 }
 
 /// Reads, and changes nothing.
@@ -32,21 +60,39 @@ pub fn check(dir: &Path) -> io::Result<Checked> {
     };
     let mut checked = Checked::default();
     for key in keys(&place)? {
-        let lines = read(&place, key, &mut checked)?;
+        let (lines, past) = read(&place, key, &mut checked)?;
         for (number, line) in &lines {
             judge(&place, key, *number, line, &mut checked)?;
+        }
+        match damaged_state(&place, past)? {
+            Some(given_up) if given_up.error == StateError::GivenUp => checked.notes.push(given_up.to_string()),
+            Some(damaged) => {
+                checked.damage.push(damaged.to_string());
+                checked.damaged_states.push(damaged);
+            }
+            None => {}
         }
     }
     Ok(checked)
 }
 
-/// Takes out what is damaged. What can't be read any more is returned by name. Refused while a steward lives there.
-pub fn repair(dir: &Path) -> Result<Vec<String>, PastError> {
+/// Takes out what is damaged, and writes those states anew that are known from elsewhere. What can't be read any more is
+/// returned by name. Refused while a steward lives there.
+pub fn repair(dir: &Path, known: &[(DamagedState, ShellState)]) -> Result<Vec<String>, PastError> {
     let _lock = super::lock_for_changes(dir)?;
     let (place, mut lost) = (Place::open(dir)?, Vec::new());
     for key in keys(&place)? {
         let mut checked = Checked::default();
-        let lines = read(&place, key, &mut checked)?;
+        let (lines, past) = read(&place, key, &mut checked)?;
+        if let Some(damaged) = damaged_state(&place, past)?.filter(|damaged| damaged.error != StateError::GivenUp) {
+            let path = dir.join(super::state_path(key, damaged.stored));
+            if let Some((_, state)) = known.iter().find(|(known, _)| *known == damaged) {
+                write_atomically(&path, &state_file::encode(state))?;
+            } else {
+                write_atomically(&path, &state_file::given_up())?;
+                lost.push(damaged.to_string());
+            }
+        }
         let mut gone = Vec::new();
         for (number, line) in &lines {
             let before = checked.damage.len();
@@ -127,8 +173,17 @@ fn segments(place: &Place, key: u32) -> io::Result<Vec<String>> {
     Ok(names.into_iter().map(|name| format!("{dir}/{name}")).collect())
 }
 
-fn read(place: &Place, key: u32, checked: &mut Checked) -> io::Result<BTreeMap<u64, Line>> {
+/// The state that the log names last, if it can't be read.
+fn damaged_state(place: &Place, past: Past) -> io::Result<Option<DamagedState>> {
+    let (key, stored) = (past.key, past.mark.stored);
+    let Some(shell) = past.shell else { return Ok(None) };
+    let state = super::read_state(place, key, stored, past.given.as_ref())?;
+    Ok(state.err().map(|error| DamagedState { shell, stored, key, error }))
+}
+
+fn read(place: &Place, key: u32, checked: &mut Checked) -> io::Result<(BTreeMap<u64, Line>, Past)> {
     let mut lines = BTreeMap::<u64, Line>::new();
+    let mut past = Past { key, ..Past::default() };
     for path in segments(place, key)? {
         let bytes = place.read(&path)?;
         let mut offset = MAGIC.len();
@@ -139,13 +194,14 @@ fn read(place: &Place, key: u32, checked: &mut Checked) -> io::Result<BTreeMap<u
                     if let Some(number) = record.number() {
                         lines.entry(number).or_default().see(&record);
                     }
+                    past.see(record);
                 }
                 Found::Damage => checked.damage.push(format!("`{path}`: {size} bytes at {offset} are no record")),
             }
             offset += size;
         }
     }
-    Ok(lines)
+    Ok((lines, past))
 }
 
 /// Whether all that is told of a command is there.

@@ -1,5 +1,6 @@
 //! The end of a shell: nothing of it stays behind.
 
+use super::stored::Trust;
 use super::{Shell, journal_fault};
 use crate::host::Host;
 use crate::journal::{JournalError, Need};
@@ -46,9 +47,7 @@ impl Shell {
         let cwd = if state.cwd.is_empty() { self.open.cwd.clone() } else { state.cwd.clone() };
         let oldpwd = state.oldpwd.clone();
         let mark = StateMark { version: set.version, stored: set.version, cwd, oldpwd, ..StateMark::default() };
-        self.journal
-            .store_state(set.version, &minicbor::to_vec(&state).unwrap_or_default())
-            .map_err(|error| journal_fault(&error))?;
+        self.journal.store_state(set.version, &state).map_err(|error| journal_fault(&error))?;
         let before = std::mem::replace(&mut self.mark, mark);
         // A head says it all; wherever in the log it stands, it holds from there on.
         if let Err(error) = self.journal.append(&[&self.head()], Need::WithReserve) {
@@ -57,6 +56,7 @@ impl Shell {
         }
         self.obsolete.push(before.stored);
         self.set_state(state);
+        self.trust = Trust::Whole;
         host.prompts.insert(self.key);
         Ok(())
     }

@@ -181,6 +181,7 @@ impl Shell {
         if vars.is_empty() && changed.is_empty() && set.seq == self.env.seq {
             return Ok(());
         }
+        self.require_state()?;
         if self.running.as_ref().is_some_and(|running| running.settled.is_some()) {
             return Err(journal_fault(&JournalError::NoSpace));
         }
@@ -276,7 +277,7 @@ impl Shell {
         let refused = state.change_env(self.dialect, vars, |name| baseline.is_none_or(|fresh| fresh.has(name)));
         let mut mark = StateMark { version: self.mark.version + 1, ..self.mark.clone() };
         if state != self.state {
-            self.journal.store_state(mark.version, &minicbor::to_vec(&state).unwrap_or_default())?;
+            self.journal.store_state(mark.version, &state)?;
             mark.stored = mark.version;
         }
         let record = EnvRecord {

@@ -186,7 +186,11 @@ impl Shell {
                 after.options.remove("errexit");
             }
             self.keep_env(&mut after, captured, ending);
-            self.adopt_state(after, &mut mark, ending);
+            // Where nothing was captured, and the state is lost, there is nothing to keep.
+            let is_known = captured || !self.is_state_lost();
+            if is_known && self.adopt_state(after, &mut mark, ending) && captured {
+                ending.warnings.extend(self.state_was_captured());
+            }
         }
         ending.state_changed |= mark.cwd != before.cwd || mark.oldpwd != before.oldpwd;
         self.mark = mark.clone();
@@ -195,12 +199,12 @@ impl Shell {
         mark
     }
 
-    /// Makes `after` the shell's state, on disk first.
-    fn adopt_state(&mut self, mut after: ShellState, mark: &mut StateMark, ending: &mut Ending) {
+    /// Makes `after` the shell's state, on disk first. Whether it is there.
+    fn adopt_state(&mut self, mut after: ShellState, mark: &mut StateMark, ending: &mut Ending) -> bool {
         after.cwd = self.state.cwd.clone();
         after.oldpwd.clone_from(&self.state.oldpwd);
-        if after == self.state {
-            return;
+        if after == self.state && !self.is_state_lost() {
+            return true;
         }
         let before = std::mem::replace(&mut self.state, after);
         match self.store_state(mark.version) {
@@ -209,6 +213,7 @@ impl Shell {
                 self.obsolete.push(mark.stored);
                 mark.stored = mark.version;
                 ending.state_changed = true;
+                true
             }
             Err(error) => {
                 // The live shell has it, and the next capture tries again; but it would not survive now, so it is not
@@ -217,12 +222,13 @@ impl Shell {
                 ending.warnings.push(Warning { code: "state_not_stored".into(), message: fault.message });
                 self.context = self.state.context();
                 self.state = before;
+                false
             }
         }
     }
 
     pub(super) fn store_state(&self, version: u64) -> Result<(), JournalError> {
-        self.journal.store_state(version, &minicbor::to_vec(&self.state).unwrap_or_default())
+        self.journal.store_state(version, &self.state)
     }
 
     /// What the shell dumped. Nothing at all means that it can't source our script any more: then it can't run commands

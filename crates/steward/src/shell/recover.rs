@@ -169,7 +169,7 @@ impl Shell {
         // A query of ours must not be answered by what was said to the steward before: time since boot only grows.
         shell.next_query = uptime();
         shell.remove_strays()?;
-        shell.load_state();
+        shell.load_state()?;
         shell.journal.keep_state(shell.mark.stored)?;
         shell.count_bytes();
         shell.unnoted = true;
@@ -275,17 +275,6 @@ impl Shell {
 
     fn is_overdue(&self, number: u64) -> bool {
         self.commands.get(&number).and_then(Entry::time_left) == Some(Duration::ZERO)
-    }
-
-    fn load_state(&mut self) {
-        if self.mark.stored == 0 && self.open.state.is_none() {
-            return self.set_state(stead_model::state::ShellState::default());
-        }
-        let state = self.journal.load_state(self.mark.stored).ok().and_then(|stored| minicbor::decode(&stored).ok());
-        if state.is_none() {
-            self.warn("state_lost", "the stored state can't be read; the shell begins with a fresh one");
-        }
-        self.set_state(state.unwrap_or_default());
     }
 
     fn count_bytes(&mut self) {

@@ -1,6 +1,7 @@
 //! From a request to a line in the control FIFO.
 
 use super::pair::NO_PAIR;
+use super::stored::Trust;
 use super::{Entry, Live, Running, Shell, Stage, Start, io_fault, journal_fault, watch};
 use crate::host::{Host, What, now, uptime};
 use crate::journal::Need;
@@ -155,10 +156,15 @@ impl Shell {
         Ok(())
     }
 
-    /// What the command may change; a builtin loaded from a file may change anything.
+    /// What the command may change; a builtin loaded from a file may change anything. Where the shell may have more than is
+    /// stored, what it has is to be captured.
     pub(super) fn effect(&mut self, exec: &Exec, overlay: &Overlay) -> Effect {
         self.loaded |= exec.text.windows(6).any(|word| word == b"enable");
-        if self.loaded || !overlay.is_empty() { Effect::Unknown } else { effect_of(&exec.text, &self.context) }
+        if self.loaded || self.trust == Trust::Behind || !overlay.is_empty() {
+            Effect::Unknown
+        } else {
+            effect_of(&exec.text, &self.context)
+        }
     }
 
     /// The trigger itself and everything it names, made before it is sent.

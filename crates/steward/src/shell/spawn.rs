@@ -28,6 +28,7 @@ impl Shell {
     /// Starts a new process for this shell, on fresh FIFOs: one that a killed steward left half-started has the old
     /// ones, hears end-of-file on them, and ends.
     pub(super) fn spawn(&mut self, host: &mut Host) -> Result<(), Fault> {
+        self.require_state()?;
         self.end_unended(host);
         if !self.unended.is_empty() {
             // The record of a new process says that what is still open was never read.

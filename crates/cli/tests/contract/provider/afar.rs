@@ -103,7 +103,7 @@ pub(crate) async fn a_sandbox_that_is_lost_has_left_its_journal_and_its_files(be
     lose(bench, &handle).await;
     let words = bench.provider.last_words(&handle).await.unwrap();
     let told = words.iter().find(|shell| shell.shell.as_str() == "main").unwrap();
-    assert_eq!(told.state.cwd.0, b"/usr");
+    assert_eq!(told.state.as_ref().unwrap().cwd.0, b"/usr");
     assert!(told.commands.iter().any(|info| info.command == ran.info.command && info.status.is_final()));
     let next = bench.create(&bench.next(&blueprint)).await;
     let shell = bench.shell(&next, "main").await;

@@ -1,5 +1,7 @@
 //! Bits that a disk has flipped, files that were cut or removed: what is answered is right, or it is said what is damaged.
 
+mod state;
+
 use super::refusal;
 use crate::rig::{Rig, wait_for};
 use serde_json::{Value, json};

@@ -45,7 +45,7 @@ impl Shell {
         PastShell {
             shell: id.clone(),
             version: self.version,
-            state: self.state.clone(),
+            state: Ok(self.state.clone()),
             commands,
             texts: std::collections::BTreeMap::new(),
         }
