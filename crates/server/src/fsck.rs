@@ -188,7 +188,8 @@ pub fn database(data: &Path) -> PathBuf {
 }
 
 /// Whether a database that isn't there is one that was never made: not beside sandboxes and files that only a database can
-/// have told of. A server that began with an empty one there would have forgotten them all without a word.
+/// have told of, nor beside what a server makes when it has one. A server that began with an empty one there would have
+/// forgotten everything without a word.
 pub fn refuse_a_lost_database(data: &Path) -> io::Result<Result<(), StoreError>> {
     let path = database(data);
     match std::fs::metadata(&path) {
@@ -196,13 +197,22 @@ pub fn refuse_a_lost_database(data: &Path) -> io::Result<Result<(), StoreError>>
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(_) | Err(_) => {}
     }
-    let left = left_without_database(data)?;
-    let Some(one) = left.first() else { return Ok(Ok(())) };
-    let what = format!(
-        "it is gone or empty, and there is what it told of ({} directories, such as `{}`)",
-        left.len(),
-        one.display()
-    );
+    let (left, marks) = (left_without_database(data)?, marks_of_a_server(data));
+    let what = match (left.first(), marks.as_slice()) {
+        (None, []) => return Ok(Ok(())),
+        (Some(one), _) => {
+            let count = left.len();
+            format!(
+                "it is gone or empty, and there is what it told of ({count} directories, such as `{}`)",
+                one.display()
+            )
+        }
+        (None, marks) => format!(
+            "it is gone or empty, and a server has had one in this directory, because it has left {} (to begin anew with \
+             nothing, remove that as well)",
+            marks.join(" and ")
+        ),
+    };
     Ok(Err(StoreError::Damaged { path: path.display().to_string(), what }))
 }
 
@@ -215,6 +225,13 @@ fn left_without_database(data: &Path) -> io::Result<Vec<PathBuf>> {
     found.extend(entries(&data.join("workspaces"))?);
     found.extend(entries(&data.join("projects"))?);
     Ok(found)
+}
+
+/// Files that a server makes once it has a database, and nobody else. A token or a key for secrets may have been put there
+/// before the first start.
+fn marks_of_a_server(data: &Path) -> Vec<String> {
+    let made = ["link.key", "reserve"].map(|name| data.join(name));
+    made.iter().filter(|path| path.exists()).map(|path| format!("`{}`", path.display())).collect()
 }
 
 fn digest(path: &Path) -> io::Result<String> {

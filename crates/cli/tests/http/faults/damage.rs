@@ -157,6 +157,53 @@ fn a_log_or_a_database_that_is_gone_or_cut_is_not_taken_for_a_fresh_start() {
     assert_eq!(rig.exec("t0", "cat f")["stdout"], "kept\n");
 }
 
+/// Threads that have never run anything have no directory.
+#[test]
+fn a_database_that_is_gone_is_noticed_also_where_nothing_has_run() {
+    for stops in [Rig::kill as fn(&mut Rig), |rig| assert!(rig.terminate().success())] {
+        let mut rig = Rig::new();
+        let made = make_threads(&rig);
+        stops(&mut rig);
+        let (kept, data) = (Kept::of(&rig.data()), rig.data());
+        for suffix in ["", "-wal", "-shm", "-sums"] {
+            let _ = std::fs::remove_file(data.join(format!("stead.db{suffix}")));
+        }
+        let said = refusal(&rig);
+        assert_names_the_way_out(&said);
+        assert!(said.contains("link.key") && said.contains("backup"), "{said}");
+        assert!(!data.join("stead.db").exists(), "a fresh one was made");
+        assert_eq!(fsck(&rig, &[]).0, 1);
+        kept.put_back();
+        rig.start();
+        assert_eq!(threads(&rig), made);
+        stops(&mut rig);
+        // Without a backup it is begun anew, and nobody is told that nothing was lost.
+        for suffix in ["", "-wal", "-shm", "-sums"] {
+            let _ = std::fs::remove_file(data.join(format!("stead.db{suffix}")));
+        }
+        let (code, said) = fsck(&rig, &["--repair"]);
+        assert!(code == 1 && said.contains("lost "), "{code} {said}");
+        assert_eq!(fsck(&rig, &[]).0, 0);
+        rig.start();
+        assert_eq!(threads(&rig).len(), 0);
+    }
+}
+
+#[test]
+fn a_directory_with_what_its_owner_put_there_is_begun_without_a_word() {
+    let mut rig = Rig::prepare("", &[], &[]);
+    std::fs::create_dir_all(rig.data()).unwrap();
+    for name in ["stead.toml", "notes.txt"] {
+        std::fs::write(rig.data().join(name), "").unwrap();
+    }
+    // A token that is the same on each machine.
+    let mut fresh = Rig::new();
+    std::fs::copy(fresh.data().join("token"), rig.data().join("token")).unwrap();
+    assert!(fresh.terminate().success());
+    rig.start();
+    assert_eq!(threads(&rig).len(), 0);
+}
+
 /// `stead fsck` with these flags: its exit code and all that it said.
 fn fsck(rig: &Rig, flags: &[&str]) -> (i32, String) {
     let said = rig.stead().arg("fsck").args(flags).output().unwrap();
