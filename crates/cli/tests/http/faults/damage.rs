@@ -5,6 +5,7 @@ mod state;
 use super::refusal;
 use crate::rig::{Rig, wait_for};
 use serde_json::{Value, json};
+use sqlx::{Connection, Executor};
 use std::path::Path;
 
 /// The same places in each run of the gate.
@@ -120,6 +121,59 @@ fn a_flipped_bit_in_the_log_of_a_killed_server_loses_nothing_without_a_word() {
         assert_names_the_way_out(&refusal(&rig));
         kept.put_back();
     }
+    rig.start();
+    assert_eq!(threads(&rig), made);
+}
+
+/// The pages in a write-ahead log.
+fn logged_pages(log: &[u8]) -> Vec<u32> {
+    let frames = log[32..live_length(log)].chunks_exact(4096 + 24);
+    frames.map(|frame| u32::from_be_bytes(frame[..4].try_into().unwrap())).collect()
+}
+
+/// A reader of an older moment keeps pages of the log from being copied, and the database grows by pages that aren't.
+#[test]
+fn somebody_who_reads_the_database_for_long_takes_nothing_from_the_detection_of_damage() {
+    let big = |number: usize| json!({ "id": format!("big{number}"), "env": { "A": "x".repeat(5000) } });
+    let mut rig = Rig::new();
+    for number in 0..100 {
+        rig.post("/api/threads", &big(number)).is(201);
+    }
+    assert!(rig.terminate().success());
+    rig.start();
+    let (path, sums) = (rig.data().join("stead.db"), rig.data().join("stead.db-sums"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut reader = runtime.block_on(async {
+        let mut reader = sqlx::SqliteConnection::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+        reader.execute("BEGIN").await.unwrap();
+        reader.execute("SELECT count(*) FROM threads").await.unwrap();
+        reader
+    });
+    // More transactions than there are between two checkpoints.
+    for number in 100..400 {
+        rig.post("/api/threads", &big(number)).is(201);
+    }
+    assert!(sums.exists(), "the sums are gone");
+    assert!(!rig.log().contains("sums of the database can't be kept"), "{}", rig.log());
+    let made = threads(&rig);
+    runtime.block_on(async {
+        reader.execute("COMMIT").await.unwrap();
+        reader.close().await.unwrap();
+    });
+    rig.kill();
+    let (kept, mut bytes) = (Kept::of(&rig.data()), std::fs::read(&path).unwrap());
+    let logged = logged_pages(&std::fs::read(rig.data().join("stead.db-wal")).unwrap());
+    let pages = 2..u32::try_from(bytes.len() / 4096).unwrap();
+    let unlogged: Vec<u32> = pages.filter(|page| !logged.contains(page)).collect();
+    let page = unlogged[Dice::of_seed(7).below(unlogged.len())] as usize;
+    bytes[(page - 1) * 4096 + 3000] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_names_the_way_out(&refusal(&rig));
+    kept.put_back();
+    rig.start();
+    assert_eq!(threads(&rig), made);
+    // The next checkpoints copy all of it, and the sums with it.
+    assert!(rig.terminate().success());
     rig.start();
     assert_eq!(threads(&rig), made);
 }

@@ -39,8 +39,8 @@ impl Writers {
         // there.
         let alone = behind.begin().await?;
         let done = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").fetch_one(synced.idle().await?).await?;
-        let frames: i64 = done.try_get(1)?;
-        let noted = ground.note(frames, phase);
+        let done = Copied { frames: done.try_get(1)?, copied: done.try_get(2)? };
+        let noted = ground.note(done, phase);
         alone.rollback().await?;
         behind.sound = true;
         if let Err(error) = noted {
@@ -51,15 +51,34 @@ impl Writers {
     }
 }
 
+/// What a checkpoint has done: frames in the log, and how many of them are in the file.
+#[derive(Debug, Clone, Copy)]
+struct Copied {
+    frames: i64,
+    copied: i64,
+}
+
+impl Copied {
+    /// Somebody reads an older moment, and frames behind it had to stay in the log alone.
+    fn is_partial(self) -> bool {
+        self.copied < self.frames
+    }
+}
+
 impl Ground {
-    /// Notes the pages that are in the log as they are in the file by now.
-    fn note(&self, frames: i64, phase: Phase) -> io::Result<()> {
+    /// Notes the pages that are in the log as they are in the file by now. Where not all of them are, none is noted: each
+    /// that has changed is in the log, which stays until all of it was copied, so the sums of the others hold.
+    fn note(&self, done: Copied, phase: Phase) -> io::Result<()> {
+        if done.is_partial() && phase == Phase::Closed {
+            return Err(io::Error::other("another process reads the database, and will copy the rest of its log"));
+        }
         let mut sums = match Sums::load(&self.path) {
             Ok(Some(sums)) => sums,
             Ok(None) | Err(SumsError::Damaged) => return Sums::of(&self.file, phase)?.store(&self.path),
             Err(SumsError::Io(error)) => return Err(error),
         };
-        if frames > 0 {
+        let frames = done.frames;
+        if frames > 0 && !done.is_partial() {
             let log = std::fs::read(beside(&self.path, "-wal"))?;
             let log = Log::read(&log).unwrap_or_default();
             if i64::from(log.committed) < frames {

@@ -6,7 +6,8 @@
 //! checkpoint:  nobody else may write ─► pages go from the log into the file ─► their sums are noted, synced ─► the log may go
 //! ```
 //!
-//! So whatever the moment at which the server is killed, each page is as its sum says or is in the log.
+//! So whatever the moment at which the server is killed, each page is as its sum says or is in the log. A checkpoint that
+//! could not copy all of the log, because somebody reads an older moment, notes nothing: the log stays as well.
 
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeSet;
