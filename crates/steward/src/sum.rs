@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use stead_model::frame::Stream;
 use stead_model::proto::{Fault, FaultCode};
 use stead_model::record::StreamSum;
@@ -48,8 +49,20 @@ impl Summing {
 /// Which file it was, and how: device, inode, length, when it was changed. Whoever writes to it changes that.
 type Identity = (u64, u64, u64, i64, i64);
 
-/// Files that were found whole, with their sums, so that a reader of many pieces costs one look.
-static WHOLE: Mutex<BTreeMap<Identity, u32>> = Mutex::new(BTreeMap::new());
+/// That a file was found whole.
+#[derive(Debug, Clone, Copy)]
+struct Verified {
+    crc: u32,
+    until: Instant,
+}
+
+/// Files that were found whole a moment ago, so that a reader of many pieces of a large one doesn't read all of it for each.
+static WHOLE: Mutex<BTreeMap<Identity, Verified>> = Mutex::new(BTreeMap::new());
+
+/// A disk that flips a bit changes no time of the file, so nothing is believed for long: so many times as long as the look
+/// took, which costs a reader of pieces a twentieth more. A small file is looked at for each piece.
+const BELIEVED: u32 = 20;
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// More than anybody reads at the same time; beyond it they are looked at anew.
 const MOST_KNOWN: usize = 4096;
@@ -61,18 +74,24 @@ pub fn is_whole(file: &File, sum: &StreamSum) -> io::Result<bool> {
         return Ok(false);
     }
     let identity = (meta.dev(), meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec());
-    if WHOLE.lock().unwrap_or_else(PoisonError::into_inner).get(&identity) == Some(&sum.crc) {
+    let began = Instant::now();
+    let known = WHOLE.lock().unwrap_or_else(PoisonError::into_inner).get(&identity).copied();
+    if known.is_some_and(|known| known.crc == sum.crc && began < known.until) {
         return Ok(true);
     }
     let mut summing = Summing::default();
     summing.go_on(file, sum.length, u64::MAX)?;
     let same = summing.sum() == *sum;
     if same {
+        let ended = Instant::now();
+        let until = ended + (ended - began).saturating_mul(BELIEVED).min(LONGEST);
         let mut whole = WHOLE.lock().unwrap_or_else(PoisonError::into_inner);
         if whole.len() >= MOST_KNOWN {
-            whole.clear();
+            whole.retain(|_, known| ended < known.until);
         }
-        whole.insert(identity, sum.crc);
+        if whole.len() < MOST_KNOWN {
+            whole.insert(identity, Verified { crc: sum.crc, until });
+        }
     }
     Ok(same)
 }

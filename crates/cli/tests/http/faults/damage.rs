@@ -6,6 +6,7 @@ use super::refusal;
 use crate::rig::{Rig, wait_for};
 use serde_json::{Value, json};
 use sqlx::{Connection, Executor};
+use std::io::Write;
 use std::path::Path;
 
 /// The same places in each run of the gate.
@@ -480,6 +481,34 @@ fn damaged_output_is_told_when_its_instance_is_gone() {
     assert!(rig.terminate().success());
     rig.start();
     damage_output(&rig, false);
+}
+
+/// A disk that flips a bit changes no time of the file.
+#[test]
+fn output_that_was_served_whole_is_looked_at_again_for_the_next_reader() {
+    let mut rig = with_one_provider();
+    run_commands(&rig);
+    for live in [true, false] {
+        if !live {
+            assert!(rig.terminate().success());
+            rig.start();
+        }
+        for path in journal_files(&rig, ".out") {
+            assert!(COMMANDS.iter().all(|id| is_whole(&rig, id, live)));
+            let (whole, written) = (std::fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
+            let write = |bytes: &[u8]| {
+                let mut file = std::fs::File::options().write(true).open(&path).unwrap();
+                file.write_all(bytes).unwrap();
+                file.set_modified(written).unwrap();
+            };
+            let mut bytes = whole.clone();
+            bytes[whole.len() / 2] ^= 1;
+            write(&bytes);
+            let fine = COMMANDS.iter().filter(|id| is_whole(&rig, id, live)).count();
+            assert_eq!(fine, COMMANDS.len() - 1, "live: {live}, {}", path.display());
+            write(&whole);
+        }
+    }
 }
 
 #[test]
