@@ -18,7 +18,7 @@ use stead_server::files::LinkKey;
 use stead_server::fsck;
 use stead_server::http::{self, App, Doors, Gate, Guard};
 use stead_server::project::ProjectSettings;
-use stead_server::room::Reserve;
+use stead_server::room::{self, Reserve};
 use stead_server::stead::{Parts, Stead};
 use stead_server::store::{SqliteStore, Store, StoreError};
 use stead_server::token::{TokenError, Tokens};
@@ -120,7 +120,10 @@ pub(crate) fn run(serve: &Serve) -> Result<(), ServeError> {
             tracing::error!(%error, "not everything could be settled");
         }
         // All of it in the one file, so that a copy of that is a backup; nothing is lost if this fails.
-        if let Err(error) = database.close().await {
+        if room::is_scarce(&data) {
+            tracing::warn!("the disk is full, so the log of the database stays beside it: the next start needs it");
+            database.leave_log().await;
+        } else if let Err(error) = database.close().await {
             tracing::error!(
                 error = &error as &dyn std::error::Error,
                 "the log of the database could not be put into it"

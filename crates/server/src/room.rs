@@ -20,6 +20,11 @@ pub fn left(dir: &Path) -> io::Result<u64> {
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
+/// Whether there is so little that files which are needed to start should not be removed now, to be made again then.
+pub fn is_scarce(dir: &Path) -> bool {
+    left(dir).is_ok_and(|left| left < ENOUGH + RESERVE)
+}
+
 #[derive(Debug, Clone)]
 pub struct Reserve {
     data: PathBuf,

@@ -60,6 +60,49 @@ fn a_server_starts_over_a_full_disk_serves_what_needs_no_room_and_says_so() {
     }
 }
 
+/// Output that stands still takes whatever a server gives up: its reserve, and what it removes when it ends.
+#[test]
+fn a_server_starts_over_a_full_disk_as_often_as_it_is_ended_there() {
+    for reserve in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        let Some(small) = Small::mount(&data) else {
+            println!("SKIPPED: no file system can be mounted here (it needs root)");
+            return;
+        };
+        if !reserve {
+            // Too little room for one.
+            std::fs::write(data.join("other"), vec![b'x'; 36 << 20]).unwrap();
+        }
+        let mut rig = Rig::with_all("", &["--data", data.to_str().unwrap()], &[]);
+        rig.post("/api/threads/t/exec", &json!({ "command": "A=1; echo kept | tee /workspace/f", "id": "c" })).is(200);
+        if reserve {
+            wait_for("the reserve", || data.join("reserve").exists().then_some(()));
+        }
+        for round in 0..3 {
+            println!("reserve: {reserve}, round {round}");
+            assert!(rig.terminate().success());
+            small.fill();
+            rig.start();
+            small.fill();
+            let unready = rig.get("/readyz").fails(503, "unavailable");
+            assert_eq!(unready["details"]["reason"], "no_room");
+            assert_eq!(rig.get("/api/threads").is(200)["items"].as_array().unwrap().len(), 1);
+            assert_eq!(rig.get("/api/commands/c/output/stdout").body, b"kept\n");
+            assert!(!data.join("reserve").exists());
+        }
+        small.make_room();
+        let _ = std::fs::remove_file(data.join("other"));
+        wait_for("readiness", || (rig.get("/readyz").status == 200).then_some(()));
+        assert_eq!(rig.exec("t", "echo $A; cat /workspace/f")["stdout"], "1\nkept\n");
+        assert!(rig.terminate().success());
+        let left = std::fs::metadata(data.join("stead.db-wal")).map_or(0, |file| file.len());
+        assert_eq!(left, 0, "with room all is in the one file");
+        rig.start();
+        assert_eq!(rig.get("/api/threads").is(200)["items"].as_array().unwrap().len(), 1);
+    }
+}
+
 #[test]
 fn a_thread_can_be_removed_from_a_full_disk_and_makes_room() {
     let dir = tempfile::tempdir().unwrap();

@@ -114,6 +114,17 @@ impl SqliteStore {
     }
 }
 
+impl SqliteStore {
+    /// Lets go of it as a killed process would: the log and its index stay. On a full disk they have their place, and the
+    /// next server could not make them again. The connections live until the process ends, because the last one that is
+    /// closed removes both files.
+    pub async fn leave_log(&self) {
+        if let Some(writers) = self.writers.lock().await.take() {
+            std::mem::forget(writers);
+        }
+    }
+}
+
 impl Writers {
     /// The last connection that is closed finds all of the log in the file, and removes it.
     async fn close(mut self) -> Result<()> {
