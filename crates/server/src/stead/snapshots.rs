@@ -34,6 +34,7 @@ use std::time::Duration;
 use stead_model::clock::Timestamp;
 use stead_model::ids::{ProjectId, SnapshotId};
 use stead_model::project::{Draft, Project};
+use stead_model::proto::{Fault, FaultCode};
 use stead_model::snapshot::Snapshot;
 use tokio_util::sync::CancellationToken;
 
@@ -393,8 +394,10 @@ fn load(archive: &Path, digest: &str, to: &Path, stop: &CancellationToken) -> Re
     let mut hashed = Hashed::new(io::sink());
     io::copy(&mut Stoppable::new(&file, stop.clone()), &mut hashed).map_err(failed)?;
     if hashed.digest().0 != digest {
+        // Trying again is of no use.
         let message = "the archive of this snapshot is damaged: its checksum is another";
-        return Err(Error::Io(format!("{message} (`{}`)", archive.display())));
+        let message = format!("{message} (`{}`)", archive.display());
+        return Err(Error::Refused(Fault::new(FaultCode::Damaged, message)));
     }
     io::Seek::rewind(&mut file).map_err(failed)?;
     let decoder = zstd::Decoder::with_buffer(BufReader::new(file)).map_err(failed)?;

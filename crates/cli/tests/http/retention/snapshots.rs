@@ -60,11 +60,11 @@ fn a_project_begins_with_a_snapshot_of_another() {
     // One whose archive is damaged makes no project.
     let archive = std::fs::read_dir(rig.data().join("snapshots")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&archive, "damaged").unwrap();
-    rig.post("/api/projects", &json!({ "prefix": "none", "from_snapshot": snapshot })).fails(503, "unavailable");
+    rig.post("/api/projects", &json!({ "prefix": "none", "from_snapshot": snapshot })).fails(500, "damaged");
     assert_eq!(rig.get("/api/projects?prefix=none").is(200)["items"], json!([]));
     assert_eq!(rig.get("/api/projects?prefix=none&status=trashed").is(200)["items"], json!([]));
     rig.post(&format!("/api/projects/{source}/snapshots/{}/restore", snapshot.as_str().unwrap()), &json!({}))
-        .fails(503, "unavailable");
+        .fails(500, "damaged");
     assert_eq!(rig.exec("t", "cat a")["stdout"], "one\n");
 }
 
