@@ -68,6 +68,22 @@ fn every_place_of_the_contract_is_described_with_its_errors() {
             assert!(bare || described["responses"]["default"].is_object(), "{method} {path} has no errors");
         }
     }
+    for (path, method) in [
+        ("/api/threads/{id}/exec", "post"),
+        ("/api/threads/{id}/fork", "post"),
+        ("/api/threads/{id}/move", "post"),
+        ("/api/commands/{id}/events", "get"),
+        ("/api/commands/{id}/output/{stream}", "get"),
+        ("/api/projects", "post"),
+        ("/api/projects/{id}/snapshots/{sid}/restore", "post"),
+    ] {
+        let told = api["paths"][path][method]["responses"]["500"]["description"].as_str().unwrap_or_default();
+        assert!(told.contains("`damaged`"), "{method} {path} doesn't say that something may be damaged: `{told}`");
+    }
+    let warnings = &api["components"]["schemas"]["CommandView"]["properties"]["warnings"]["description"];
+    for code in ["stdout_redirected", "stderr_redirected", "state_lost", "state_restored", "output_evicted"] {
+        assert!(warnings.as_str().is_some_and(|told| told.contains(code)), "{code}: {warnings}");
+    }
     for way in ["bearer", "cookie"] {
         assert!(api["components"]["securitySchemes"][way].is_object(), "{way}");
     }

@@ -4,7 +4,7 @@ use super::App;
 use super::access::OfCommand;
 use super::body::{Json, Query};
 use super::describe::StreamEvent;
-use super::problem::{Answer, ErrorBody, Problem};
+use super::problem::{Answer, DAMAGED, ErrorBody, Problem};
 use super::view::CommandView;
 use crate::error::Error;
 use crate::stead::{CommandEvent, Follow, Input, Stead};
@@ -63,7 +63,7 @@ fn yes() -> bool {
     get, path = "/api/commands/{id}/events", tag = "commands", params(("id" = String, Path), From),
     responses(
         (status = 200, body = StreamEvent, content_type = "text/event-stream"),
-        (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = "default", body = ErrorBody)
+        (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody)
     )
 )]
 async fn events(
@@ -103,7 +103,7 @@ const PIECE: u64 = 1 << 20;
     responses(
         (status = 200, body = Vec<u8>, content_type = "application/octet-stream"),
         (status = 206, body = Vec<u8>, content_type = "application/octet-stream"),
-        (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = "default", body = ErrorBody)
+        (status = 404, body = ErrorBody), (status = 410, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody)
     )
 )]
 async fn output(

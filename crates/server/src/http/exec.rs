@@ -4,7 +4,7 @@ use super::App;
 use super::access::{Caller, OfThread};
 use super::body::{Json, named_as as id};
 use super::describe::StreamEvent;
-use super::problem::{Answer, ErrorBody, Problem};
+use super::problem::{Answer, DAMAGED, ErrorBody, Problem};
 use super::terminals::default_name;
 use super::threads::FOR_EVER;
 use super::view::CommandView;
@@ -149,7 +149,7 @@ impl Exec {
     responses(
         (status = 200, content((ExecView = "application/json"), (StreamEvent = "text/event-stream"))),
         (status = 202, body = ExecView, description = "It goes on in the background"),
-        (status = 409, body = ErrorBody), (status = 429, body = ErrorBody), (status = "default", body = ErrorBody)
+        (status = 409, body = ErrorBody), (status = 429, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody)
     )
 )]
 async fn exec(

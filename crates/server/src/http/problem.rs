@@ -42,6 +42,10 @@ pub struct Problem {
     retry_after: Option<u64>,
 }
 
+/// What a 500 of something that was stored means, for the description.
+pub(super) const DAMAGED: &str =
+    "`damaged`: what was written is not what is on the disk any more, and is not served; `stead fsck` tells more";
+
 /// What to do about a disk that is full.
 pub(super) const MAKE_ROOM: &str = "make room on the disk of the data directory; `DELETE /api/threads/{id}` removes what a \
                                     thread holds, also when it is full";

@@ -11,7 +11,7 @@ mod ws;
 use super::App;
 use super::access::{Admin, Caller, OfProject};
 use super::body::{Json, Query};
-use super::problem::{Answer, ErrorBody, Problem};
+use super::problem::{Answer, DAMAGED, ErrorBody, Problem};
 use super::view::List;
 use crate::error::Error;
 use crate::lease::Force;
@@ -66,7 +66,7 @@ struct CreateProject {
 /// Make a project. A repository in its configuration is cloned behind the answer; `clone` tells how that goes.
 #[utoipa::path(
     post, path = "/api/projects", tag = "projects", request_body = CreateProject,
-    responses((status = 201, body = ProjectView), (status = 429, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses((status = 201, body = ProjectView), (status = 429, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody))
 )]
 async fn create(
     State(stead): State<Stead>,

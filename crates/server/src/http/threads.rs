@@ -3,7 +3,7 @@
 use super::App;
 use super::access::{Caller, OfThread};
 use super::body::{Json, named_as as id};
-use super::problem::{Answer, ErrorBody, Problem};
+use super::problem::{Answer, DAMAGED, ErrorBody, Problem};
 use super::terminals::default_name;
 use super::view::{LeaseView, MetricsView, SessionView, TerminalShown, ThreadView};
 use crate::agents::Agents;
@@ -260,7 +260,7 @@ struct Fork {
 /// Make a thread with the same terminal state.
 #[utoipa::path(
     post, path = "/api/threads/{id}/fork", tag = "threads", params(("id" = String, Path)), request_body = Fork,
-    responses((status = 201, body = ThreadView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses((status = 201, body = ThreadView), (status = 409, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody))
 )]
 async fn fork(
     State(stead): State<Stead>,
@@ -285,7 +285,7 @@ struct Move {
 /// Move a thread to another provider; state and files go along.
 #[utoipa::path(
     post, path = "/api/threads/{id}/move", tag = "threads", params(("id" = String, Path)), request_body = Move,
-    responses((status = 200, body = LeaseView), (status = 409, body = ErrorBody), (status = "default", body = ErrorBody))
+    responses((status = 200, body = LeaseView), (status = 409, body = ErrorBody), (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody))
 )]
 async fn relocate(
     State(stead): State<Stead>,

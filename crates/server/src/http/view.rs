@@ -409,6 +409,11 @@ pub(crate) struct CommandView {
     pub(crate) shell_replaced: bool,
     /// Whether one of its processes was killed for want of memory; null where nobody can know.
     pub(crate) oom_killed: Option<bool>,
+    /// What is worth a word, by `code`: `shell_restarted`, `shell_mute`; of the shell's state `state_not_captured`,
+    /// `state_not_stored`, `state_not_restored`, `state_restored` (its file was damaged, and nothing is lost), `state_lost`
+    /// (an older version was taken); `stdout_redirected` and `stderr_redirected` (a command has pointed that output of the
+    /// shell elsewhere); `cwd_missing`, `secret_not_kept`, `output_evicted`, `output_not_copied`, `journal_damaged`. There may
+    /// be others.
     pub(crate) warnings: Vec<WarningView>,
     pub(crate) stdout_bytes: u64,
     pub(crate) stderr_bytes: u64,

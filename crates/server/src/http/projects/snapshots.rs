@@ -5,7 +5,7 @@ use super::{App, shown};
 use crate::http::access::{ReadsProject, WritesProject};
 use crate::http::body::{Json, Query, named_as as id};
 use crate::http::lists::Page;
-use crate::http::problem::{Answer, ErrorBody, Problem};
+use crate::http::problem::{Answer, DAMAGED, ErrorBody, Problem};
 use crate::http::view::List;
 use crate::lease::Force;
 use crate::stead::{Stead, Ttl};
@@ -137,7 +137,7 @@ struct HowRestore {
     post, path = "/api/projects/{id}/snapshots/{sid}/restore", tag = "projects",
     params(("id" = String, Path), ("sid" = String, Path), HowRestore),
     responses((status = 200, body = ProjectView), (status = 404, body = ErrorBody), (status = 409, body = ErrorBody),
-              (status = "default", body = ErrorBody))
+              (status = 500, body = ErrorBody, description = DAMAGED), (status = "default", body = ErrorBody))
 )]
 async fn restore(
     State(stead): State<Stead>,
