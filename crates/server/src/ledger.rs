@@ -1,21 +1,30 @@
-//! Rows of commands, written behind the answers. The steward's journal is the durable record of a run, so nobody waits
-//! for these; they are written a batch at a time, and what a killed server didn't write is found again in the journal.
+//! Rows of commands, written behind the answers. The steward's journal is the durable record of a run, so an answer with
+//! the end of a command doesn't wait for its row. Rows are written a batch at a time. Rows that a killed server didn't
+//! write are made anew from the journals when the next server starts (`stead/recover/commands`).
 //!
 //! Several may learn of the end of one command: whoever runs it, whoever follows it, whoever watches over it. The first
 //! end that is noted stands, here as in the store ([`Command::joined`]); everybody tells what stands.
 
 use crate::core::Core;
+use crate::store::StoreError;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stead_model::command::Command;
 use stead_model::ids::CommandId;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 /// Rows that may wait; a store that can't keep up makes commands wait for it, not memory grow.
 const WAITING: usize = 1024;
 const BATCH: usize = 256;
 const LINGER: Duration = Duration::from_millis(2);
+
+/// How soon rows that could not be written are tried again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Rows that are kept until the store takes them. Of more the oldest are left to the next start of a server.
+const MOST_UNWRITTEN: usize = 4 * WAITING;
 
 /// Ends that are remembered: more than can wait for the store, and all that end while somebody looks there whether one is
 /// known.
@@ -33,7 +42,11 @@ enum Entry {
 pub(crate) struct Ledger {
     entries: mpsc::Sender<Entry>,
     ends: Arc<Mutex<Ends>>,
+    /// Rows that the store did not take; they are tried again.
+    unwritten: Unwritten,
 }
+
+type Unwritten = Arc<Mutex<HashMap<CommandId, Command>>>;
 
 /// The ends that were noted last. Their texts are not kept: they may be long, and whoever asks has them.
 #[derive(Debug, Default)]
@@ -77,8 +90,9 @@ impl std::fmt::Debug for Entry {
 impl Ledger {
     pub(crate) fn start(core: &Arc<Core>) -> Self {
         let (entries, inbox) = mpsc::channel(WAITING);
-        core.tasks.spawn(write(Arc::clone(core), inbox));
-        Self { entries, ends: Arc::default() }
+        let unwritten = Unwritten::default();
+        core.tasks.spawn(write(Arc::clone(core), inbox, Arc::clone(&unwritten)));
+        Self { entries, ends: Arc::default(), unwritten }
     }
 
     /// Notes what is known of a command, and says what stands: of two ends the first.
@@ -101,6 +115,11 @@ impl Ledger {
         ends.known.get(&command.id).filter(|known| known.terminal == command.terminal).cloned()
     }
 
+    /// The row of a command that the store could not take yet.
+    pub(crate) fn unwritten(&self, id: &CommandId) -> Option<Command> {
+        self.unwritten.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned()
+    }
+
     /// Takes a command back that was noted and turned away; its id is free when this returns.
     pub(crate) async fn take_back(&self, id: &CommandId) {
         let _ = self.entries.send(Entry::Back(id.clone())).await;
@@ -117,7 +136,7 @@ impl Ledger {
 
 /// Lets more come for a moment, unless somebody waits or it is enough: a quick command then costs one write, not two.
 async fn gather(inbox: &mut mpsc::Receiver<Entry>, entries: &mut Vec<Entry>) {
-    let until = tokio::time::Instant::now() + LINGER;
+    let until = Instant::now() + LINGER;
     while entries.len() < BATCH && !entries.iter().any(|entry| matches!(entry, Entry::Flush(_))) {
         match tokio::time::timeout_at(until, inbox.recv()).await {
             Ok(Some(entry)) => entries.push(entry),
@@ -126,11 +145,24 @@ async fn gather(inbox: &mut mpsc::Receiver<Entry>, entries: &mut Vec<Entry>) {
     }
 }
 
-async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>) {
+/// Waits for more to do: entries, or the time to try again what could not be written. False: there will be no more.
+async fn wait(inbox: &mut mpsc::Receiver<Entry>, entries: &mut Vec<Entry>, retry_at: Option<Instant>) -> bool {
+    let come = inbox.recv_many(entries, BATCH);
+    let Some(retry_at) = retry_at else { return come.await > 0 };
+    match tokio::time::timeout_at(retry_at, come).await {
+        Ok(count) => count > 0,
+        Err(_) => true,
+    }
+}
+
+async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>, unwritten: Unwritten) {
     let mut entries = Vec::new();
-    while inbox.recv_many(&mut entries, BATCH).await > 0 {
-        gather(&mut inbox, &mut entries).await;
-        let mut rows: Vec<Command> = Vec::new();
+    let mut rows: Vec<Command> = Vec::new();
+    let mut retry_at = None;
+    while wait(&mut inbox, &mut entries, retry_at).await {
+        if !entries.is_empty() {
+            gather(&mut inbox, &mut entries).await;
+        }
         let (mut waiting, mut back) = (Vec::new(), Vec::new());
         for entry in entries.drain(..) {
             match entry {
@@ -152,14 +184,52 @@ async fn write(core: Arc<Core>, mut inbox: mpsc::Receiver<Entry>) {
                 tracing::error!(%error, command = %id, "a command that was turned away could not be taken back");
             }
         }
-        if !rows.is_empty()
-            && let Err(error) = core.store.save_commands(&rows).await
-        {
-            // They are in the journal; recovery brings them back.
-            tracing::error!(%error, rows = rows.len(), "commands could not be written to the store");
+        let is_time = retry_at.is_none_or(|at| at <= Instant::now());
+        if !rows.is_empty() && (is_time || !waiting.is_empty()) {
+            retry_at = save(&core, &mut rows).await;
+            *unwritten.lock().unwrap_or_else(PoisonError::into_inner) =
+                rows.iter().map(|row| (row.id.clone(), row.clone())).collect();
         }
         for done in waiting {
             let _ = done.send(());
         }
+    }
+    if !rows.is_empty() {
+        save(&core, &mut rows).await;
+    }
+}
+
+/// Writes rows; those that are left could not be written, and are to be tried again at the moment that is told.
+async fn save(core: &Core, rows: &mut Vec<Command>) -> Option<Instant> {
+    let Err(error) = core.store.save_commands(rows).await else {
+        rows.clear();
+        return None;
+    };
+    if !may_pass(&error) {
+        tracing::error!(%error, rows = rows.len(), "commands could not be written to the store");
+        rows.clear();
+        return None;
+    }
+    tracing::error!(%error, rows = rows.len(), "commands could not be written to the store yet");
+    let surplus = rows.len().saturating_sub(MOST_UNWRITTEN);
+    rows.drain(..surplus);
+    Some(Instant::now() + RETRY)
+}
+
+/// Whether the same rows may be written later: the disk is full, or another process holds the database.
+fn may_pass(error: &StoreError) -> bool {
+    match error {
+        StoreError::NoSpace => true,
+        StoreError::Database(error) => {
+            error.as_database_error().is_none_or(|error| matches!(error.kind(), sqlx::error::ErrorKind::Other))
+        }
+        StoreError::NotFound { .. }
+        | StoreError::AlreadyExists { .. }
+        | StoreError::Conflict { .. }
+        | StoreError::Limit { .. }
+        | StoreError::Corrupt { .. }
+        | StoreError::Schema { .. }
+        | StoreError::Damaged { .. }
+        | StoreError::Closed => false,
     }
 }

@@ -25,7 +25,7 @@ mod orphans;
 mod projects;
 mod ready;
 mod reap;
-mod recover;
+pub(crate) mod recover;
 mod relocate;
 mod room;
 mod sit;

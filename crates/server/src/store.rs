@@ -325,6 +325,8 @@ pub trait Store: AgentStore + upkeep::Upkeep + Send + Sync + std::fmt::Debug {
     async fn save_commands(&self, commands: &[Command]) -> Result<()>;
     async fn command(&self, id: &CommandId) -> Result<Option<Command>>;
     async fn commands_of_thread(&self, thread: &ThreadId, page: &Page) -> Result<Vec<Command>>;
+    /// The ids of a thread's newest commands.
+    async fn newest_commands(&self, thread: &ThreadId, most: u32) -> Result<Vec<CommandId>>;
     /// Queued or running, oldest first.
     async fn open_commands(&self) -> Result<Vec<Command>>;
 

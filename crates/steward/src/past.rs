@@ -13,15 +13,15 @@ pub use room::make_room;
 use crate::state_file::{self, StateError};
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use stead_model::frame::Stream;
-use stead_model::ids::ShellId;
+use stead_model::ids::{CommandId, ShellId};
 use stead_model::proto::{CommandInfo, Ending, Status, Summed};
-use stead_model::record::{Found, Record, StateMark};
+use stead_model::record::{Accepted, Found, Record, StateMark};
 use stead_model::state::{Bytes, ShellState};
 
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +42,16 @@ pub struct PastShell {
     pub state: Result<ShellState, LostState>,
     /// Those without an end were running or waiting, and are lost or never ran.
     pub commands: Vec<CommandInfo>,
-    /// What was asked for, by number; only where somebody [peeks](peek).
-    pub texts: BTreeMap<u64, Bytes>,
+    /// What was asked for, by number; only from [`peek`] and [`missing`].
+    pub asked: BTreeMap<u64, Asked>,
+}
+
+/// What was asked for by a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub text: Bytes,
+    /// When, in microseconds since 1970.
+    pub at: u64,
 }
 
 /// A state whose file can't be read, and what the log says of it.
@@ -93,13 +101,28 @@ pub fn read(dir: &Path) -> Result<Vec<PastShell>, PastError> {
 
 /// The same with what was asked for, whether somebody lives there or not: what happens meanwhile is missed.
 pub fn peek(dir: &Path) -> io::Result<Vec<PastShell>> {
+    read_unlocked(dir, None)
+}
+
+/// The newest commands of these shells that are not `known`, with what was asked for, whether somebody lives there or not.
+/// Of a long journal only the end is read: behind [`CERTAIN`] known ones in a row nothing is looked for.
+pub fn missing(dir: &Path, shells: &BTreeSet<ShellId>, known: &BTreeSet<CommandId>) -> io::Result<Vec<PastShell>> {
+    let mut found = read_unlocked(dir, Some(known))?;
+    found.retain(|shell| shells.contains(&shell.shell) && !shell.commands.is_empty());
+    Ok(found)
+}
+
+/// More commands than can have been on their way to whoever knows them when one behind them was known already.
+const CERTAIN: usize = 1024;
+
+fn read_unlocked(dir: &Path, known: Option<&BTreeSet<CommandId>>) -> io::Result<Vec<PastShell>> {
     let place = match Place::open(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         place => place?,
     };
     let mut shells = Vec::new();
     for key in keys(&place)? {
-        shells.extend(shell(&place, Past { key, texts: Some(BTreeMap::new()), ..Past::default() })?);
+        shells.extend(shell(&place, Past { key, known, asked: Some(BTreeMap::new()), ..Past::default() })?);
     }
     Ok(shells)
 }
@@ -214,11 +237,32 @@ fn is_log(name: &str) -> bool {
     name.strip_suffix(".log").is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
+/// How many logs at the beginning of a journal have only commands that are known.
+fn known_logs(place: &Place, dir: &str, logs: &[&String], known: &BTreeSet<CommandId>) -> io::Result<usize> {
+    let mut in_a_row = 0;
+    for (index, name) in logs.iter().enumerate().rev() {
+        let bytes = place.read(&format!("{dir}/{name}"))?;
+        let accepted = log::salvage(&bytes).filter_map(|(found, _)| match found {
+            Found::Record(Record::Accepted(accepted)) => Some(known.contains(&accepted.exec.command)),
+            Found::Record(_) | Found::Damage => None,
+        });
+        in_a_row =
+            accepted.collect::<Vec<_>>().into_iter().rev().fold(in_a_row, |row, known| if known { row + 1 } else { 0 });
+        if in_a_row >= CERTAIN {
+            return Ok(index);
+        }
+    }
+    Ok(0)
+}
+
 fn shell(place: &Place, mut past: Past) -> io::Result<Option<PastShell>> {
     let dir = format!("journal/{}", past.key);
     let names = place.names(&dir)?;
     let mut segments: Vec<&String> = names.iter().filter(|name| is_log(name)).collect();
     segments.sort();
+    if let Some(known) = past.known {
+        segments.drain(..known_logs(place, &dir, &segments, known)?);
+    }
     for name in segments {
         let bytes = place.read(&format!("{dir}/{name}"))?;
         for (found, _) in log::salvage(&bytes) {
@@ -241,8 +285,8 @@ fn shell(place: &Place, mut past: Past) -> io::Result<Option<PastShell>> {
         Ok(state) => Ok(ShellState { cwd, oldpwd, ..state }),
         Err(error) => Err(LostState { error, stored, cwd, oldpwd }),
     };
-    let (commands, texts) = (past.commands.into_values().collect(), past.texts.unwrap_or_default());
-    Ok(Some(PastShell { shell, version: past.mark.version, state, commands, texts }))
+    let (commands, asked) = (past.commands.into_values().collect(), past.asked.unwrap_or_default());
+    Ok(Some(PastShell { shell, version: past.mark.version, state, commands, asked }))
 }
 
 fn state_path(key: u32, stored: u64) -> String {
@@ -268,7 +312,7 @@ fn read_state(
 }
 
 #[derive(Default)]
-struct Past {
+struct Past<'a> {
     /// The journal's number among those of the steward.
     key: u32,
     shell: Option<ShellId>,
@@ -276,10 +320,45 @@ struct Past {
     /// The state that it was opened with.
     given: Option<Bytes>,
     commands: BTreeMap<u64, CommandInfo>,
-    texts: Option<BTreeMap<u64, Bytes>>,
+    asked: Option<BTreeMap<u64, Asked>>,
+    /// Commands that are left out.
+    known: Option<&'a BTreeSet<CommandId>>,
 }
 
-impl Past {
+impl Past<'_> {
+    fn accepted(&mut self, accepted: Accepted) {
+        // What its head says, should that be damaged.
+        self.shell.get_or_insert_with(|| accepted.exec.shell.clone());
+        if self.known.is_some_and(|known| known.contains(&accepted.exec.command)) {
+            return;
+        }
+        let last_seq = accepted.seq();
+        let Accepted { number, at, exec, .. } = accepted;
+        if let Some(asked) = &mut self.asked {
+            asked.insert(number, Asked { text: exec.text, at: exec.asked_at.unwrap_or(at) });
+        }
+        let info = CommandInfo {
+            command: exec.command,
+            shell: exec.shell,
+            number,
+            status: Status::Queued,
+            ending: None,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            last_seq,
+            cwd: Bytes::default(),
+            state_version: self.mark.version,
+            accepted_at: at,
+            started_at: None,
+            ended_at: None,
+            stalled: false,
+            evicted: false,
+            state: None,
+            sums: None,
+        };
+        self.commands.insert(number, info);
+    }
+
     fn see(&mut self, record: Record) {
         match record {
             Record::Head(head) => {
@@ -287,34 +366,7 @@ impl Past {
                 self.given = head.open.state;
                 self.shell = Some(head.shell);
             }
-            Record::Accepted(accepted) => {
-                // What its head says, should that be damaged.
-                self.shell.get_or_insert_with(|| accepted.exec.shell.clone());
-                if let Some(texts) = &mut self.texts {
-                    texts.insert(accepted.number, accepted.exec.text.clone());
-                }
-                let last_seq = accepted.seq();
-                let info = CommandInfo {
-                    command: accepted.exec.command,
-                    shell: accepted.exec.shell,
-                    number: accepted.number,
-                    status: Status::Queued,
-                    ending: None,
-                    stdout_bytes: 0,
-                    stderr_bytes: 0,
-                    last_seq,
-                    cwd: Bytes::default(),
-                    state_version: self.mark.version,
-                    accepted_at: accepted.at,
-                    started_at: None,
-                    ended_at: None,
-                    stalled: false,
-                    evicted: false,
-                    state: None,
-                    sums: None,
-                };
-                self.commands.insert(accepted.number, info);
-            }
+            Record::Accepted(accepted) => self.accepted(*accepted),
             Record::Started(started) => {
                 if let Some(info) = self.commands.get_mut(&started.number) {
                     info.last_seq += u64::from(info.started_at.is_none());

@@ -39,6 +39,9 @@ pub struct Exec {
     /// With `follow`: tell the state with the end, if the command changed it.
     #[n(10)]
     pub state: Option<bool>,
+    /// When whoever sends it was asked for it, in microseconds since 1970; kept in the journal for them.
+    #[n(11)]
+    pub asked_at: Option<u64>,
 }
 
 impl Exec {
@@ -56,6 +59,7 @@ impl Exec {
             if_busy: IfBusy::Queue,
             follow: None,
             state: None,
+            asked_at: None,
         }
     }
 
@@ -99,7 +103,8 @@ impl Exec {
 
     /// Whether a repeated request means the same work. How it is waited for may differ.
     pub fn is_same_work(&self, other: &Self) -> bool {
-        let work = |exec: &Self| Self { follow: None, state: None, if_busy: IfBusy::Queue, ..exec.clone() };
+        let work =
+            |exec: &Self| Self { follow: None, state: None, asked_at: None, if_busy: IfBusy::Queue, ..exec.clone() };
         work(self) == work(other)
     }
 }

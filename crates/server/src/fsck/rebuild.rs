@@ -2,6 +2,7 @@
 //! commands, and the states that shells were in. What threads were called stood in the database alone.
 
 use super::{FsckError, Report, database, entries};
+use crate::stead::recover::commands::row_of_journal;
 use crate::store::{SqliteStore, Store, StoreError};
 use std::path::Path;
 use std::time::UNIX_EPOCH;
@@ -9,7 +10,6 @@ use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::ids::{LeaseId, ProviderName, TerminalId, ThreadId};
 use stead_model::lease::Lease;
-use stead_model::proto::CommandInfo;
 use stead_model::session::Policy;
 use stead_model::state::ShellState;
 use stead_model::terminal::{DEFAULT_NAME, Terminal};
@@ -110,30 +110,9 @@ async fn write(store: &SqliteStore, found: &Found) -> Result<ThreadId, FsckError
     for (shell, terminal) in shells.iter().zip(&terminals) {
         // Of those that have no end yet their journal alone can say what becomes of them.
         let ended = shell.commands.iter().filter(|info| info.status.is_final());
-        let commands: Vec<Command> = ended.map(|info| command(terminal, info, shell)).collect();
+        let commands: Vec<Command> =
+            ended.map(|info| row_of_journal(terminal, info, shell.asked.get(&info.number))).collect();
         store.save_commands(&commands).await?;
     }
     Ok(thread)
-}
-
-fn command(terminal: &Terminal, info: &CommandInfo, shell: &PastShell) -> Command {
-    let moment = |micros: u64| Timestamp(micros / 1000);
-    Command {
-        id: info.command.clone(),
-        thread: terminal.thread.clone(),
-        terminal: terminal.id.clone(),
-        lease: terminal.lease.clone(),
-        session: None,
-        instance: None,
-        text: shell.texts.get(&info.number).cloned().unwrap_or_default(),
-        status: info.status,
-        ending: info.ending.clone(),
-        stdout_bytes: info.stdout_bytes,
-        stderr_bytes: info.stderr_bytes,
-        cwd: info.cwd.clone(),
-        state_version: info.state_version,
-        created_at: moment(info.accepted_at),
-        started_at: info.started_at.map(moment),
-        ended_at: info.ended_at.map(moment),
-    }
 }

@@ -161,7 +161,10 @@ pub(super) async fn row(inner: &Inner, id: &CommandId) -> Result<Command, Error>
         Some(row) if row.status.is_final() => Ok(row),
         _ => {
             inner.ledger.flush().await;
-            let row = store.command(id).await?;
+            let row = match (store.command(id).await?, inner.ledger.unwritten(id)) {
+                (Some(row), Some(unwritten)) => Some(row.joined(unwritten)),
+                (row, unwritten) => row.or(unwritten),
+            };
             row.ok_or_else(|| Error::NotFound { kind: "command", id: id.to_string() })
         }
     }

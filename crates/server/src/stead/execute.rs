@@ -582,6 +582,7 @@ pub(super) fn prepare(inner: &Inner, seat: &Seat, execute: Execute) -> Result<(C
     run.stdin = execute.stdin;
     run.timeout_ms = execute.timeout.map(|timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
     run.if_busy = execute.if_busy;
+    run.asked_at = Some(row.created_at.0 * 1000);
     Ok((row, run))
 }
 

@@ -3,10 +3,13 @@
 //!
 //! ```text
 //! each lease with an instance ─► looked at
+//! each command that only a journal has ─► gets its row (see `commands`)
 //! each open command ─► found out about (see `watch`)
 //! each live session ─► its instance lives ─► kept (bound again at its next use) : closed, `server_restart`
 //! each lease without a terminal ─► a deletion, fork or move that was cut short ─► removed, or left to who moved away
 //! ```
+
+pub(crate) mod commands;
 
 use super::ready::unless_full;
 use super::{Inner, watch};
@@ -37,21 +40,32 @@ pub(super) async fn run(inner: &Arc<Inner>) -> Result<Recovered, Error> {
     let mut recovered = Recovered::default();
     finish_deletions(inner).await?;
     let mut seen = HashMap::new();
-    for lease in inner.core.store.leases(None, &Page::all()).await? {
+    let leases = inner.core.store.leases(None, &Page::all()).await?;
+    for lease in &leases {
         if lease.observed == Observed::None {
             continue;
         }
-        match inner.leases.look_anew(&lease, "recovery").await {
+        match inner.leases.look_anew(lease, "recovery").await {
             Ok(ready) => {
-                seen.insert(lease.id, ready);
+                seen.insert(lease.id.clone(), ready);
             }
             Err(error) => {
                 tracing::warn!(%error, lease = %lease.id, "can't be looked at");
-                recovered.unclear.push(lease.id);
+                recovered.unclear.push(lease.id.clone());
             }
         }
     }
-    let open = inner.core.store.open_commands().await?;
+    let mut added = Vec::new();
+    for lease in &leases {
+        match commands::add_missing(inner, lease).await {
+            Ok(missing) => added.extend(missing),
+            Err(error) => tracing::warn!(%error, lease = %lease.id, "can't be searched for commands without a row"),
+        }
+    }
+    let mut open = inner.core.store.open_commands().await?;
+    // On a full disk they have no row yet.
+    added.retain(|added| !open.iter().any(|command| command.id == added.id));
+    open.append(&mut added);
     let (unclear, open): (Vec<_>, Vec<_>) =
         open.into_iter().partition(|command| recovered.unclear.contains(&command.lease));
     // What can't be looked at is not said to have ended.

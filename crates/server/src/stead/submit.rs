@@ -162,7 +162,11 @@ impl Sandbox {
         };
         if !seat.runtime.remembers() {
             // A shell that runs one thing at a time has no queue to put it in: its run is the call.
+            let inner = Arc::clone(&self.inner);
             self.go_on(seat, busy, (row.clone(), run), claim, 0);
+            if !chosen {
+                inner.ledger.flush().await;
+            }
             return Ok(row);
         }
         let (watch, begun) = (Watch::over(&self.inner, &row), Instant::now());
@@ -173,7 +177,12 @@ impl Sandbox {
             Ok(info) if !info.status.is_final() => {
                 let shown = with_info(&row, &info);
                 let (seat, run, from) = travel.into_parts();
+                let inner = Arc::clone(&self.inner);
                 self.go_on(seat, busy, (row, run), claim, from);
+                if !chosen {
+                    // Whoever is told the id may use it from now on, whatever becomes of this server.
+                    inner.ledger.flush().await;
+                }
                 Ok(shown)
             }
             // It is over, or was refused. Then the claim is let go: whoever waits for the same id finds in the store what

@@ -425,6 +425,11 @@ impl Store for MemoryStore {
         self.with(|tables| Ok(tables.commands_of(thread, page))).await
     }
 
+    async fn newest_commands(&self, thread: &ThreadId, most: u32) -> Result<Vec<CommandId>> {
+        let page = Page { limit: most, after: None };
+        Ok(self.commands_of_thread(thread, &page).await?.into_iter().map(|command| command.id).collect())
+    }
+
     async fn open_commands(&self) -> Result<Vec<Command>> {
         self.with(|tables| Ok(tables.open_commands())).await
     }

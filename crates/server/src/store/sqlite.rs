@@ -517,6 +517,10 @@ impl Store for SqliteStore {
         commands::of_thread(&self.readers, thread, page).await
     }
 
+    async fn newest_commands(&self, thread: &ThreadId, most: u32) -> Result<Vec<CommandId>> {
+        commands::newest(&self.readers, thread, most).await
+    }
+
     async fn open_commands(&self) -> Result<Vec<Command>> {
         commands::open(&self.readers).await
     }

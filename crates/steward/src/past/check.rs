@@ -174,14 +174,14 @@ fn segments(place: &Place, key: u32) -> io::Result<Vec<String>> {
 }
 
 /// The state that the log names last, if it can't be read.
-fn damaged_state(place: &Place, past: Past) -> io::Result<Option<DamagedState>> {
+fn damaged_state(place: &Place, past: Past<'_>) -> io::Result<Option<DamagedState>> {
     let (key, stored) = (past.key, past.mark.stored);
     let Some(shell) = past.shell else { return Ok(None) };
     let state = super::read_state(place, key, stored, past.given.as_ref())?;
     Ok(state.err().map(|error| DamagedState { shell, stored, key, error }))
 }
 
-fn read(place: &Place, key: u32, checked: &mut Checked) -> io::Result<(BTreeMap<u64, Line>, Past)> {
+fn read(place: &Place, key: u32, checked: &mut Checked) -> io::Result<(BTreeMap<u64, Line>, Past<'static>)> {
     let mut lines = BTreeMap::<u64, Line>::new();
     let mut past = Past { key, ..Past::default() };
     for path in segments(place, key)? {

@@ -1,7 +1,7 @@
 //! A database that is damaged, or that another process holds.
 
 use super::refusal;
-use crate::rig::Rig;
+use crate::rig::{Rig, wait_for};
 use serde_json::json;
 use sqlx::{Connection, Executor};
 use std::os::unix::fs::FileExt;
@@ -117,4 +117,30 @@ fn while_another_process_holds_the_database_requests_wait_or_fail_by_name_and_no
         }
     }
     assert_eq!(rig.exec("t", "echo $N")["stdout"], format!("{done}\n"));
+}
+
+#[test]
+fn a_command_that_the_database_refuses_for_a_while_is_found_then_and_later() {
+    let rig = Rig::new();
+    rig.post("/api/threads", &json!({ "id": "t", "provider": "local" })).is(201);
+    rig.exec("t", "true");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let url = format!("sqlite:{}", rig.data().join("stead.db").display());
+    let mut other = runtime.block_on(async {
+        let mut other = sqlx::SqliteConnection::connect(&url).await.unwrap();
+        let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON commands BEGIN SELECT RAISE(ABORT, 'refused'); END";
+        other.execute(refuse).await.unwrap();
+        other
+    });
+    let answer = rig.exec("t", "echo kept; (exit 7)");
+    wait_for("the refusal", || rig.log().contains("could not be written to the store").then_some(()));
+    let id = answer["id"].as_str().unwrap();
+    let found = || rig.get(&format!("/api/commands/{id}")).is(200);
+    assert_eq!((&found()["status"], &found()["exit_code"]), (&json!("exited"), &json!(7)));
+    runtime.block_on(async { other.execute("DROP TRIGGER refuse").await.unwrap() });
+    wait_for("it in the history", || {
+        let list = rig.get("/api/threads/t/commands").is(200);
+        list["items"].as_array().unwrap().iter().any(|item| item["id"] == id).then_some(())
+    });
+    assert_eq!((&found()["status"], &found()["exit_code"]), (&json!("exited"), &json!(7)));
 }

@@ -328,3 +328,74 @@ fn the_record_of_a_lost_command_counts_what_lay_in_its_pipes() {
     assert_eq!(seen(&rig), lost);
     assert_eq!(["stdout", "stderr"].map(output), written);
 }
+
+/// What the history of a thread has, newest first.
+fn history(rig: &Rig, thread: &str) -> Vec<Value> {
+    let list = rig.get(&format!("/api/threads/{thread}/commands?limit=1000")).is(200);
+    list["items"].as_array().unwrap().clone()
+}
+
+#[test]
+fn a_command_without_an_id_is_found_after_the_server_was_killed_just_after_it_was_answered() {
+    let mut rig = Rig::new();
+    rig.stay();
+    for thread in ["quick", "long"] {
+        rig.post("/api/threads", &json!({ "id": thread, "provider": "local" })).is(201);
+        rig.exec(thread, "N=0");
+    }
+    let shown = |answer: &Value| {
+        let mut record = answer.clone();
+        for field in ["stdout", "stderr", "truncated"] {
+            record.as_object_mut().unwrap().remove(field);
+        }
+        record
+    };
+    for round in 1..=rounds(16) {
+        let answer = rig.exec("quick", "N=$((N+1)); echo $N; echo no >&2; cd /usr; (exit 7)");
+        rig.kill();
+        assert_eq!(answer["stdout"], format!("{round}\n"));
+        rig.start();
+        let id = answer["id"].as_str().unwrap();
+        let found = rig.get(&format!("/api/commands/{id}")).is(200);
+        assert_eq!(shown(&found), shown(&answer), "round {round}");
+        assert_eq!(shown(&history(&rig, "quick")[0]), shown(&answer), "round {round}");
+        assert_eq!(rig.get(&format!("/api/commands/{id}/output/stdout")).body, format!("{round}\n").as_bytes());
+
+        let exec = json!({ "command": "read x; echo got $x", "stdin_open": true, "background": true });
+        let taken = rig.post("/api/threads/long/exec", &exec);
+        rig.kill();
+        let taken = taken.is(202);
+        rig.start();
+        let id = taken["id"].as_str().unwrap();
+        let found = rig.get(&format!("/api/commands/{id}")).is(200);
+        for field in ["id", "thread_id", "terminal_id", "session_id", "command", "created_at", "exit_code"] {
+            assert_eq!(found[field], taken[field], "round {round}: {field} of {found}");
+        }
+        assert_eq!(found["status"], "running", "round {round}");
+        assert_eq!(history(&rig, "long")[0]["id"], taken["id"], "round {round}");
+        rig.call("POST", &format!("/api/commands/{id}/stdin?eof=true"), &[], b"it\n").is(204);
+        let end = rig.events("GET", &format!("/api/commands/{id}/events"), &Value::Null).last().unwrap();
+        assert_eq!((&end.data["status"], &end.data["exit_code"]), (&json!("exited"), &json!(0)), "round {round}");
+        assert_eq!(rig.get(&format!("/api/commands/{id}/output/stdout")).body, b"got it\n");
+    }
+    assert_eq!(history(&rig, "quick").len(), rounds(16) as usize + 1);
+    assert_eq!(history(&rig, "long").len(), rounds(16) as usize + 1);
+}
+
+#[test]
+fn commands_of_a_deleted_thread_do_not_come_back_with_the_next_server() {
+    let mut rig = Rig::new();
+    let make = |rig: &Rig| rig.post("/api/threads", &json!({ "id": "t", "provider": "local" })).is(201);
+    make(&rig);
+    let shared = json!({ "id": "other", "share_with": "t" });
+    rig.post("/api/threads", &shared).is(201);
+    let of_other = rig.exec("other", "echo other")["id"].clone();
+    let of_deleted = rig.exec("t", "echo t")["id"].clone();
+    rig.delete("/api/threads/t").is(204);
+    make(&rig);
+    rig.kill();
+    rig.start();
+    rig.get(&format!("/api/commands/{}", of_deleted.as_str().unwrap())).fails(404, "not_found");
+    assert_eq!(history(&rig, "t"), Vec::<Value>::new());
+    assert_eq!(history(&rig, "other")[0]["id"], of_other);
+}

@@ -47,7 +47,7 @@ impl Shell {
             version: self.version,
             state: Ok(self.state.clone()),
             commands,
-            texts: std::collections::BTreeMap::new(),
+            asked: std::collections::BTreeMap::new(),
         }
     }
 

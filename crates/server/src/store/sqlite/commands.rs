@@ -19,6 +19,7 @@ statements! {
     GET = "SELECT * FROM commands WHERE id = $1";
     LIST_OF_THREAD = "SELECT * FROM commands WHERE thread_id = $4 AND (created_at, id) < ($1, $2)
                       ORDER BY created_at DESC, id DESC LIMIT $3";
+    NEWEST = "SELECT id FROM commands WHERE thread_id = $1 ORDER BY created_at DESC, id DESC LIMIT $2";
     OPEN = "SELECT * FROM commands WHERE status IN ('queued', 'running') AND created_at >= 0
             ORDER BY created_at, id";
     TAKE_BACK = "DELETE FROM commands WHERE id = $1 AND status = 'queued'";
@@ -209,6 +210,11 @@ pub(super) async fn get(pool: &SqlitePool, id: &CommandId) -> Result<Option<Comm
 
 pub(super) async fn of_thread(pool: &SqlitePool, thread: &ThreadId, at: &Page) -> Result<Vec<Command>> {
     page(pool, LIST_OF_THREAD, Some(thread.as_str()), at).await
+}
+
+pub(super) async fn newest(pool: &SqlitePool, thread: &ThreadId, most: u32) -> Result<Vec<CommandId>> {
+    let ids: Vec<String> = sqlx::query_scalar(NEWEST).bind(thread.as_str()).bind(most).fetch_all(pool).await?;
+    Ok(ids.iter().filter_map(|id| CommandId::parse(id).ok()).collect())
 }
 
 pub(super) async fn open(pool: &SqlitePool) -> Result<Vec<Command>> {
