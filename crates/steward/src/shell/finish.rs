@@ -18,6 +18,7 @@ use stead_model::state::{Bytes, Capture, ShellState};
 use stead_term::proc;
 
 use super::pair::{Emptied, NO_PAIR, Upto};
+use super::report::Heard;
 
 /// Between two looks whether the keeper has told the exit status of a shell that is gone, and how many find nothing before
 /// the status counts as unseen.
@@ -371,7 +372,10 @@ impl Shell {
     }
 
     fn bury(&mut self, host: &mut Host, status: Option<ExitStatus>) {
-        self.replies_ready(host);
+        if self.read_replies(host) == Heard::NoRoom {
+            // What it said before it died tells whether the command ran, and how it ended.
+            return;
+        }
         let Some(live) = &self.live else { return };
         let (exiting, was_ready, condemned) = (live.exiting.clone(), live.ready, live.condemned);
         if !was_ready && !condemned {

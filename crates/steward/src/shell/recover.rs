@@ -360,8 +360,8 @@ impl Shell {
         host.kills.jobs(self.key, !self.bystanders.is_empty());
         let replies = fs::read(self.run.join(format!("replies.{}", self.incarnation))).map_err(failed)?;
         live.reply_length = replies.len() as u64;
-        // An empty log may have been emptied between two commands.
-        live.ready = !past.unproven && replies.is_empty() || was_ready(&replies);
+        // One that has ended a command was ready. The log may not say so: it is emptied between two commands.
+        live.ready = !past.unproven || was_ready(&replies);
         self.live = Some(live);
         if past.unproven {
             self.stillborn = spawned.stillborn.unwrap_or(0);

@@ -15,18 +15,31 @@ use stead_term::proc;
 /// The reply log is emptied between commands when it has grown to this.
 const REPLY_LOG: u64 = 64 << 10;
 
+/// Whether all that the shell has said is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Heard {
+    All,
+    /// A part has no room on the disk yet; it is tried again.
+    NoRoom,
+}
+
 impl Shell {
-    /// Replies have come. They go to disk first: one that we had read and not acted on when we died would make the next
-    /// steward believe that the command never ran.
+    /// Replies have come.
     pub(crate) fn replies_ready(&mut self, host: &mut Host) {
-        let Some(live) = &mut self.live else { return };
+        self.read_replies(host);
+    }
+
+    /// Replies go to disk first: one that we had read and not acted on when we died would make the next steward believe
+    /// that the command never ran.
+    pub(super) fn read_replies(&mut self, host: &mut Host) -> Heard {
+        let Some(live) = &mut self.live else { return Heard::All };
         loop {
             match fifo::splice(&live.replies, &live.reply_log, live.reply_length, 64 << 10) {
                 Ok(Moved::Bytes(bytes)) => {
                     let mut new = vec![0; usize::try_from(bytes).unwrap_or(0)];
                     if let Err(error) = live.reply_log.read_exact_at(&mut new, live.reply_length) {
                         note!("steward: shell {}: reply log: {error}", self.open.shell);
-                        return;
+                        return Heard::All;
                     }
                     live.reply_length += bytes;
                     live.reports.push(&new);
@@ -37,16 +50,17 @@ impl Shell {
                 // A full disk: the reply stays in its FIFO, and we come back to it.
                 Ok(Moved::NoSpace) => {
                     host.after(std::time::Duration::from_millis(100), self.key, crate::host::What::Retry);
-                    return;
+                    return Heard::NoRoom;
                 }
                 Ok(Moved::Empty | Moved::Closed) => break,
                 Err(error) => {
                     note!("steward: shell {}: replies: {error}", self.open.shell);
-                    return;
+                    return Heard::All;
                 }
             }
         }
         self.hear(host);
+        Heard::All
     }
 
     pub(super) fn hear(&mut self, host: &mut Host) {

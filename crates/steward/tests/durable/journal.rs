@@ -3,6 +3,7 @@
 mod characters;
 mod disk_full;
 mod followers;
+mod replies;
 mod retention;
 mod torn;
 mod volume;

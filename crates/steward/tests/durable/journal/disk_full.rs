@@ -10,18 +10,22 @@ use stead_model::proto::{Event, Exec, FaultCode, Reply, Request};
 use stead_steward::client::{Client, ClientError, Told};
 
 /// A disk of four megabytes.
-struct SmallDisk {
+pub(super) struct SmallDisk {
     mount: tempfile::TempDir,
 }
 
 impl SmallDisk {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         assert!(rustix::process::geteuid().is_root(), "this test mounts a file system: run it as root");
         let mount = tempfile::Builder::new().prefix("disk-").tempdir().unwrap();
         let status =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(mount.path()).status().unwrap();
         assert!(status.success(), "can't mount a tmpfs");
         Self { mount }
+    }
+
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.mount.path()
     }
 
     fn rig(&self) -> Rig {
@@ -34,7 +38,7 @@ impl SmallDisk {
     }
 
     /// Fills it up, but for some bytes.
-    fn fill(&self, but: u64) -> Filler {
+    pub(super) fn fill(&self, but: u64) -> Filler {
         let path = self.mount.path().join("filler");
         let mut file = File::create(&path).unwrap();
         while self.free() > but {
@@ -54,12 +58,12 @@ impl Drop for SmallDisk {
     }
 }
 
-struct Filler {
+pub(super) struct Filler {
     path: PathBuf,
 }
 
 impl Filler {
-    fn remove(self) {
+    pub(super) fn remove(self) {
         std::fs::remove_file(self.path).unwrap();
     }
 }
