@@ -4,7 +4,7 @@ use crate::conn::Room;
 use crate::follow::Follower;
 use crate::host::Host;
 use crate::serve::Steward;
-use crate::shell::Shell;
+use crate::shell::{Shell, journal_fault};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -355,7 +355,8 @@ impl Steward {
     fn cancel(&mut self, cancel: &Cancel) -> Result<Reply, Fault> {
         let (key, number) = self.find(&cancel.command)?;
         if let Some(shell) = self.shells.get_mut(&key) {
-            shell.cancel(&mut self.host, number, CancelReason::Asked(cancel.first));
+            let cancelled = shell.cancel(&mut self.host, number, CancelReason::Asked(cancel.first));
+            cancelled.map_err(|error| journal_fault(&error))?;
         }
         self.info(key, number)
     }

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 use stead_model::ids::{CommandId, ShellId};
-use stead_model::proto::{CancelReason, Reply};
+use stead_model::proto::Reply;
 use stead_term::fifo::Probe;
 use stead_term::poll::{Interest, Poller, Ready};
 use stead_term::scarce;
@@ -245,7 +245,7 @@ impl Steward {
                     host.news.insert(timer.shell);
                 }
             }
-            What::Deadline(number) => shell.cancel(host, number, CancelReason::TimedOut),
+            What::Deadline(number) => shell.deadline(host, number),
             What::Escalate(number) => shell.escalate(host, number),
             What::Watch(number) => shell.watch(host, number),
             What::Retry => shell.retry(host),

@@ -11,7 +11,7 @@
 use super::finish::Left;
 use super::{Cancelling, Shell, Stage};
 use crate::host::{Host, What, uptime};
-use crate::journal::Need;
+use crate::journal::{JournalError, Need};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use stead_model::effect::Effect;
@@ -32,15 +32,19 @@ const MOMENT: Duration = Duration::from_millis(1);
 const BEGIN: Duration = Duration::from_secs(1);
 
 impl Shell {
-    /// Cancels a command, queued or running. One that has ended is left as it is.
-    pub(crate) fn cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason) {
+    /// Cancels a command, queued or running. One that has ended is left as it is. Fails, and does nothing, if it waits in
+    /// the queue and there is no room to say that it must not start.
+    pub(crate) fn cancel(&mut self, host: &mut Host, number: u64, reason: CancelReason) -> Result<(), JournalError> {
+        let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime(), signalled: None });
         if let Some(place) = self.queue.iter().position(|queued| *queued == number) {
+            // Noted first: its end may find no room, and a steward after us would start it.
+            self.journal.append(&[&record], Need::Last)?;
             self.queue.remove(place);
             self.end_without_running(host, number, ending_unstarted(reason));
-            return;
+            return Ok(());
         }
         let grace = self.grace(number);
-        let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return };
+        let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return Ok(()) };
         if let Some(cancel) = &mut running.cancel {
             // Asked again, and harder: go on from there.
             if let CancelReason::Asked(first) = reason {
@@ -49,16 +53,24 @@ impl Shell {
                 cancel.escalation = Escalation::new(grace, phase);
                 self.escalate(host, number);
             }
-            return;
+            return Ok(());
         }
         if running.report.is_some() {
-            return;
+            return Ok(());
         }
-        let record = Record::Cancelling(CancelRecord { number, reason, uptime: uptime(), signalled: None });
         if let Err(error) = self.journal.append(&[&record], Need::Last) {
             note!("steward: shell {}: {error}", self.open.shell);
         }
         self.begin_cancel(host, number, reason, Instant::now(), false);
+        Ok(())
+    }
+
+    /// The time of a command is over.
+    pub(crate) fn deadline(&mut self, host: &mut Host, number: u64) {
+        if let Err(error) = self.cancel(host, number, CancelReason::TimedOut) {
+            note!("steward: shell {}: {error}", self.open.shell);
+            host.after(Duration::from_millis(100), self.key, What::Deadline(number));
+        }
     }
 
     /// `signalled`: a steward before us has begun to send signals.

@@ -536,7 +536,10 @@ impl Shell {
         let Some(number) = self.tty.line.filter(|number| interrupt && self.queue.contains(number)) else {
             return false;
         };
-        self.cancel(host, number, CancelReason::Asked(FirstSignal::Interrupt));
+        if let Err(error) = self.cancel(host, number, CancelReason::Asked(FirstSignal::Interrupt)) {
+            note!("steward: shell {}: {error}", self.open.shell);
+            return true;
+        }
         self.show(host, Origin::Steward, None, b"^C\r\n");
         true
     }

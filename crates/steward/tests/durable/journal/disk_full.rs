@@ -1,12 +1,12 @@
 //! A full disk: the command waits, nothing is lost, nothing is made up.
 
 use super::{info, is_pattern, printing};
-use crate::rig::{Rig, TestShell, code, seen, wait_for};
+use crate::rig::{Gate, Rig, Runs, TestShell, code, seen, wait_for};
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Command;
-use stead_model::proto::{Event, Exec, FaultCode, Reply, Request};
+use stead_model::proto::{Cancel, Event, Exec, FaultCode, FirstSignal, MAX_QUEUE, Reply, Request, Status};
 use stead_steward::client::{Client, ClientError, Told};
 
 /// A disk of four megabytes.
@@ -255,4 +255,46 @@ fn a_shell_that_dies_over_a_full_disk_is_told_of_as_it_died_when_there_is_room()
     let want = (0..1000).fold(String::new(), |text, i| text + &format!("line {i}\n"));
     assert_eq!(String::from_utf8(stdout).unwrap(), want);
     assert_eq!(shell.out("echo $kept"), "1\n");
+}
+
+#[test]
+fn queued_commands_that_are_cancelled_over_a_full_disk_never_run_whoever_dies() {
+    let disk = SmallDisk::new();
+    let rig = disk.rig();
+    let mut shell = rig.shell();
+    // The record of an end names both directories, so that few of them use up all that is set aside for ends.
+    for name in ["a", "b"] {
+        let deep = rig.scratch().join(vec![name.repeat(200); 15].join("/"));
+        std::fs::create_dir_all(&deep).unwrap();
+        shell.out(&format!("cd '{}'", deep.display()));
+    }
+    let (runs, mut gate) = (Runs::new(&rig), Gate::new(&rig, "gate"));
+    let holder = shell.exec(gate.wait());
+    shell.submit(holder.clone());
+    let queued: Vec<_> = (0..MAX_QUEUE).map(|_| shell.exec(runs.counted("true"))).collect();
+    for exec in &queued {
+        shell.submit(exec.clone());
+    }
+    let filler = disk.fill(0);
+    let (mut noted, mut acknowledged) = (0, Vec::new());
+    for exec in queued {
+        let cancel = Cancel { command: exec.command.clone(), first: FirstSignal::Interrupt };
+        if let Ok(Reply::Command(info)) = shell.client.request(&Request::Cancel(cancel)) {
+            noted += usize::from(info.status == Status::Cancelled);
+            acknowledged.push(exec.command);
+        }
+    }
+    assert!(noted < acknowledged.len(), "there was room for all {noted} ends");
+    let steward = rig.steward_pid();
+    crate::rig::kill(steward);
+    wait_for("it to be dead", || (!crate::rig::is_alive(steward)).then_some(()));
+    filler.remove();
+    wait_for("another steward", || (rig.steward_pid() != steward).then_some(()));
+    shell.client = rig.client();
+    gate.release();
+    assert_eq!(code(&shell.end_of(&holder.command)), Some(0));
+    for command in acknowledged {
+        assert_eq!(shell.end_of(&command).info.status, Status::Cancelled);
+    }
+    assert_eq!(runs.count(), 0);
 }
