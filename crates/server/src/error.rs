@@ -31,6 +31,9 @@ pub enum Error {
     Refused(#[from] Fault),
     #[error("the way to the shell is broken: {0}")]
     Broken(String),
+    /// Input that was sent once, and may have arrived: a second time it might be there twice.
+    #[error("`{command}` may have got these bytes, or a part of them, or none: {why}")]
+    InputUnclear { command: String, why: String },
     #[error("`{command}`, which prepares every sandbox of provider `{provider}`, ended with {status}: {output}")]
     InitFailed { provider: String, command: String, status: String, output: String },
     #[error(transparent)]
@@ -128,6 +131,7 @@ impl Error {
                 "too_large"
             }
             Self::Broken(_)
+            | Self::InputUnclear { .. }
             | Self::Io(_)
             | Self::Vault(_)
             | Self::Moving
@@ -150,6 +154,7 @@ impl Error {
             | Self::TerminalBusy(_)
             | Self::SessionInUse(_)
             | Self::Lease(_)
+            | Self::InputUnclear { .. }
             | Self::InitFailed { .. }
             | Self::Store(_)
             | Self::Path { .. }

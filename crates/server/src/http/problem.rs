@@ -104,6 +104,12 @@ impl Problem {
         self
     }
 
+    /// The same request may do harm a second time, though its code says that it may do better.
+    fn not_retryable(mut self) -> Self {
+        self.body.error.retryable = false;
+        self
+    }
+
     pub(crate) fn retry_after(mut self, seconds: u64) -> Self {
         self.retry_after = Some(seconds);
         self
@@ -160,6 +166,9 @@ impl From<Error> for Problem {
             Error::AgentCannot(_) => {
                 problem.details(json!({ "kind": "agent" })).hint("`GET /api/agents` tells what is there")
             }
+            Error::InputUnclear { .. } => problem
+                .not_retryable()
+                .hint("send all input of a command with `?offset=`, the place of its first byte: then a retry is safe"),
             Error::Moving => problem.retry_after(1),
             Error::TerminalBusy(_) => problem.hint("wait for its command, or cancel it"),
             Error::SessionInUse(_) => problem.hint("wait for its end, abort it, or send `\"if_busy\":\"queue\"`"),

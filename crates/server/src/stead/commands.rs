@@ -105,7 +105,9 @@ impl Stead {
                     Err(StewardError::Fault(fault)) => return Err(Error::Refused(fault)),
                     Err(error) if may_be_repeated(request) => RuntimeError::Broken(error).into(),
                     // Whether it arrived, nobody knows; a second time it might be too much.
-                    Err(error) => return Err(RuntimeError::Broken(error).into()),
+                    Err(error) => {
+                        return Err(Error::InputUnclear { command: id.to_string(), why: error.to_string() });
+                    }
                 },
                 Ok(None) => match self.inner.seat(&row.terminal) {
                     Some(seat) if !seat.runtime.remembers() => return Ok(Reached::Unremembered(row, seat)),

@@ -399,3 +399,39 @@ fn commands_of_a_deleted_thread_do_not_come_back_with_the_next_server() {
     assert_eq!(history(&rig, "t"), Vec::<Value>::new());
     assert_eq!(history(&rig, "other")[0]["id"], of_other);
 }
+
+/// The pipe from which the only command reads what is sent to it.
+fn input_pipe(dir: &std::path::Path) -> Option<std::path::PathBuf> {
+    let entries: Vec<_> = std::fs::read_dir(dir).into_iter().flatten().flatten().collect();
+    let is_input = |entry: &&std::fs::DirEntry| {
+        let is_pipe = entry.file_type().is_ok_and(|kind| std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+        is_pipe && entry.file_name().to_string_lossy().starts_with("i.")
+    };
+    let found = entries.iter().find(is_input).map(std::fs::DirEntry::path);
+    let dirs = entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    found.or_else(|| dirs.map(std::fs::DirEntry::path).find_map(|dir| input_pipe(&dir)))
+}
+
+#[test]
+fn input_without_its_place_is_not_to_be_sent_again_when_the_steward_is_killed_meanwhile() {
+    let rig = Rig::new();
+    rig.post("/api/threads", &json!({ "id": "t", "provider": "local" })).is(201);
+    let exec = json!({ "command": "until [ -e go ]; do :; done; cat | wc -c", "stdin_open": true, "background": true });
+    let id = rig.post("/api/threads/t/exec", &exec).is(202)["id"].as_str().unwrap().to_owned();
+    let steward = wait_for("the steward", || super::memory::steward(&rig));
+    let stdin = |query: &str, bytes: &[u8]| rig.call("POST", &format!("/api/commands/{id}/stdin{query}"), &[], bytes);
+    // More than a pipe takes, and nobody reads it.
+    let refused = std::thread::scope(|scope| {
+        let sent = scope.spawn(|| stdin("", &vec![b'x'; 200_000]));
+        let pipe = wait_for("the pipe", || input_pipe(&rig.data().join("providers")));
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let pipe = rustix::fs::open(&pipe, flags, rustix::fs::Mode::empty()).unwrap();
+        wait_for("the first of it", || rustix::io::ioctl_fionread(&pipe).is_ok_and(|bytes| bytes > 0).then_some(()));
+        rustix::process::kill_process(steward, Signal::KILL).unwrap();
+        sent.join().unwrap()
+    });
+    let error = refused.fails(503, "unavailable");
+    assert_eq!(error["retryable"], false, "{error}");
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("?offset=")), "{error}");
+    rig.post(&format!("/api/commands/{id}/cancel"), &json!({ "signal": "KILL" })).is(200);
+}
