@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 const DIRECTORY: &str = "stead";
 
 /// The cgroups of this machine, as far as they are of use to us.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Cgroups {
     homes: Vec<Home>,
     /// Needs that nothing serves, and why.

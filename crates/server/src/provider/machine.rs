@@ -216,13 +216,30 @@ impl Machine {
         Ok(alive.then(|| Tree::of(occupant.keeper, occupant.start_time)))
     }
 
+    /// Notes the first of its processes where that is not known: a server was killed before it could, or another keeper has
+    /// taken over. Whoever calls this has the turn.
+    fn note_keeper(&self, lease: &LeaseId) -> io::Result<()> {
+        let Some(occupant) = self.places.occupant(lease)? else { return Ok(()) };
+        if self.tree(lease)?.is_some() {
+            return Ok(());
+        }
+        let Some(root) = self.walls.root(&self.places.steward(lease))? else { return Ok(()) };
+        self.places.occupy(lease, &Occupant { keeper: root.pid, start_time: root.start_time, ..occupant })
+    }
+
     pub(super) fn pause(&self, handle: &Handle) -> Result<(), ProviderError> {
         self.require(handle, "pause")?;
         let failed = self.io("pause", Effect::Unknown);
         if let Some(group) = self.freezer(&handle.lease) {
             return group.freeze(WITHIN).map_err(failed);
         }
-        let Some(mut tree) = self.tree(&handle.lease).map_err(&failed)? else { return Ok(()) };
+        let _turn = self.places.turn(&handle.lease).map_err(&failed)?;
+        self.require(handle, "pause")?;
+        self.note_keeper(&handle.lease).map_err(self.io("pause", Effect::None))?;
+        let Some(mut tree) = self.tree(&handle.lease).map_err(&failed)? else {
+            let message = "its processes can't be found just now, so none of them was stopped";
+            return Err(self.error("pause", Trouble::Unavailable, Effect::None, message));
+        };
         tree.stop(WITHIN).map_err(&failed)?;
         let lines: String =
             tree.stopped().iter().fold(String::new(), |lines, id| lines + &format!("\n{} {}", id.pid, id.start_time));
@@ -280,6 +297,9 @@ impl Machine {
         let place = self.places.steward(lease);
         if self.walls.is_alive(&place).map_err(&failed)? {
             self.wake(lease).map_err(&failed)?;
+            if let Err(error) = self.note_keeper(lease) {
+                tracing::warn!(%error, %lease, "the first of its processes can't be found");
+            }
             ask_to_stop(&place);
         }
         // Whatever it left, and whatever didn't listen.
@@ -479,4 +499,86 @@ pub(super) fn keeper_of(place: &Path) -> Option<Id> {
     let client = Client::connect(place, "stead server").ok()?;
     let pid = i32::try_from(client.welcome().keeper_pid).ok()?;
     Some(Id { pid, start_time: proc::stat(pid)?.start_time })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stead_model::ids::InstanceId;
+
+    /// Walls around one process that a test has started.
+    #[derive(Debug)]
+    struct Around(Option<Id>);
+
+    impl Walls for Around {
+        fn kind(&self) -> &'static str {
+            "test"
+        }
+        fn isolated(&self) -> bool {
+            false
+        }
+        fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
+            Ok(Vec::new())
+        }
+        fn start(&self, _: &Places, _: &Blueprint, _: &[PathBuf]) -> Result<(), String> {
+            Ok(())
+        }
+        fn root(&self, _: &Path) -> io::Result<Option<Id>> {
+            Ok(self.0)
+        }
+        fn is_alive(&self, _: &Path) -> io::Result<bool> {
+            Ok(true)
+        }
+        fn end(&self, _: &Path) -> Result<(), String> {
+            Ok(())
+        }
+        fn surroundings(&self, _: &Places, _: &str) -> Surroundings {
+            Surroundings { env: Vec::new(), cwd: Vec::new(), scratch: String::new() }
+        }
+        fn trees(&self, _: &Places, _: &str) -> Vec<crate::provider::Tree> {
+            Vec::new()
+        }
+    }
+
+    /// Pauses an instance whose keeper was not noted, where there are no control groups; says the state of the process.
+    fn pause_unnoted(is_found: bool) -> (Result<(), ProviderError>, u8) {
+        let mut process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(process.id()).unwrap();
+        let root = Id { pid, start_time: proc::stat(pid).unwrap().start_time };
+        let dir = tempfile::tempdir().unwrap();
+        let places = Places { data: dir.path().join("data"), workspaces: dir.path().join("workspaces") };
+        let lease = LeaseId::parse("lease-0123456789ab").unwrap();
+        let instance = InstanceId::parse("inst-0123456789ab").unwrap();
+        places.make(&lease, "w").unwrap();
+        let occupant = Occupant { instance: instance.clone(), keeper: 0, start_time: 0, workspace: "w".to_owned() };
+        places.occupy(&lease, &occupant).unwrap();
+        let machine = Machine {
+            name: ProviderName::parse("test").unwrap(),
+            places,
+            limits: Limits::default(),
+            cgroups: Cgroups::default(),
+            program: Program { path: PathBuf::new(), call: Vec::new() },
+            walls: Box::new(Around(is_found.then_some(root))),
+            readings: Mutex::default(),
+        };
+        let handle = Handle { instance, lease, workspace: "w".to_owned(), reference: String::new() };
+        let paused = machine.pause(&handle);
+        let state = proc::stat(pid).unwrap().state;
+        process.kill().unwrap();
+        process.wait().unwrap();
+        (paused, state)
+    }
+
+    #[test]
+    fn an_instance_whose_keeper_was_not_noted_is_paused_by_signals() {
+        let (paused, state) = pause_unnoted(true);
+        assert_eq!((paused, state), (Ok(()), b'T'));
+    }
+
+    #[test]
+    fn an_instance_whose_processes_can_not_be_found_is_not_said_to_be_paused() {
+        let (paused, state) = pause_unnoted(false);
+        assert_eq!(paused.map_err(|error| (error.trouble, error.effect)), Err((Trouble::Unavailable, Effect::None)));
+        assert_ne!(state, b'T');
+    }
 }
