@@ -256,7 +256,7 @@ impl WrappedRuntime {
             inner.last_status =
                 code.and_then(|code| u8::try_from(code).ok()).filter(|_| !ending.shell_exited).unwrap_or(0);
         }
-        if ending.status != Status::Failed {
+        if !matches!(ending.status, Status::Failed | Status::Lost) {
             inner.version += 1;
         }
         ending
@@ -302,8 +302,9 @@ impl Runtime for WrappedRuntime {
         let mut info = self.blank(run, number);
         let turn = tokio::select! {
             biased;
-            turn = self.turn.lock() => Some(turn),
+            // First: a command that was cancelled while it waited is not started when its turn comes at that moment.
             () = cancel.cancelled() => None,
+            turn = self.turn.lock() => Some(turn),
         };
         let mut ending = Ending::new(Status::Cancelled, Some(-1));
         let mut outcome = ShotOutcome::default();
@@ -545,3 +546,6 @@ fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
