@@ -122,7 +122,7 @@ struct Asked {
     dir: PathBuf,
     /// What to enclose.
     spec: Option<PathBuf>,
-    /// Whether it is the first process of its namespace.
+    /// Whether the keeper is the first process of its namespace.
     first: bool,
     /// How much a carrier may say ahead of who listens.
     window: u64,
@@ -202,7 +202,7 @@ impl Asked {
         if self.alone {
             let (dir, link) = start::alone(&self.dir)?;
             rustix::process::chdir(Path::new("/")).map_err(|error| failed(error.into()))?;
-            return keeper::run(&dir, &self.role_of(&dir, "run"), link).map_err(failed);
+            return keeper::run(&dir, &self.steward_of(&dir), link).map_err(failed);
         }
         let link = spawn::inherited_link().map_err(failed)?;
         let dir = Dir::open(&self.dir)?;
@@ -213,15 +213,24 @@ impl Asked {
         spawn::close_inherited_on_exec(3).map_err(failed)?;
         // Nothing of ours is to hold a file system.
         rustix::process::chdir(Path::new("/")).map_err(|error| failed(error.into()))?;
-        keeper::run(&dir, &self.role_of(&dir, "run"), link).map_err(failed)
+        keeper::run(&dir, &self.steward_of(&dir), link).map_err(failed)
+    }
+
+    /// The steward that a keeper starts.
+    fn steward_of(&self, dir: &Dir) -> Role {
+        let mut role = self.role_of(dir, "run");
+        role.arguments.extend((self.first || self.alone).then(|| "--first".to_owned()));
+        role
     }
 
     fn serve(&self) -> Result<(), EntryError> {
         let failed = |source| EntryError::Io { what: "the steward can't go on", source };
         let link = spawn::inherited_link().map_err(failed)?;
         let dir = Dir::open(&self.dir)?;
-        let roles = ["keep", "inherit"].map(|role| self.role_of(&dir, role));
-        serve::run(dir, self.settings.clone(), roles, link).map_err(failed)
+        let keeper = self.role_of(&dir, "keep");
+        // Everything ends with the first process of a namespace: a heir could only save some bytes and not others.
+        let heir = (!self.first).then(|| self.role_of(&dir, "inherit"));
+        serve::run(dir, self.settings.clone(), keeper, heir, link).map_err(failed)
     }
 
     fn inherit(&self) -> Result<(), EntryError> {

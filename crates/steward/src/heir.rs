@@ -7,6 +7,9 @@
 //! ```
 //!
 //! Its link is held by the steward and parked with the keeper, so it breaks only when both are gone.
+//!
+//! There is none where the keeper is the first process of a namespace: the kernel kills a heir in the same moment as all
+//! others, so that it would save a part of the bytes, and that after somebody has counted them.
 
 use crate::dir::Dir;
 use crate::host::Source;
@@ -39,7 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The steward's end.
 #[derive(Debug)]
 pub(crate) struct Heir {
-    role: Role,
+    /// `None`: there is to be none.
+    role: Option<Role>,
     link: Option<OwnedFd>,
     /// If this steward started it: a child to reap.
     child: Option<Child>,
@@ -47,7 +51,7 @@ pub(crate) struct Heir {
 
 impl Heir {
     /// Finds the one of the steward before us. There is none before the first shell.
-    pub(crate) fn adopt(role: Role, poller: &Poller, store: &mut Store) -> io::Result<Self> {
+    pub(crate) fn adopt(role: Option<Role>, poller: &Poller, store: &mut Store) -> io::Result<Self> {
         let link = store.remove(NAME);
         if let Some(link) = &link {
             poller.add(link, Source::Heir.token(), Interest::Read)?;
@@ -72,6 +76,7 @@ impl Heir {
         open_files: OpenFiles,
         things: &[(String, BorrowedFd<'_>)],
     ) -> io::Result<()> {
+        let Some(role) = &self.role else { return Ok(()) };
         // One that ended by itself.
         if let Some(mut child) = self.child.take() {
             child.wait()?;
@@ -83,7 +88,7 @@ impl Heir {
         }
         let (ours, theirs) = packet::pair()?;
         let log = dir.log_file().map_or_else(|_| Stdio::null(), Stdio::from);
-        self.child = Some(spawn::successor(&self.role.program, &self.role.arguments, theirs, log, Some(open_files))?);
+        self.child = Some(spawn::successor(&role.program, &role.arguments, theirs, log, Some(open_files))?);
         // Sent, not opened over there: whoever rings finds it from this moment on.
         packet::send(&ours, format!("S{NAME}").as_bytes(), Some(fifo::open_both(&bell)?.as_fd()), Wait::Block)?;
         for (name, fd) in things {

@@ -65,7 +65,7 @@ pub(crate) struct Steward {
 }
 
 /// Runs a steward over `dir` until it is told to end; `link` is the keeper's.
-pub(crate) fn run(dir: Dir, settings: Settings, [keeper, heir]: [Role; 2], link: OwnedFd) -> io::Result<()> {
+pub(crate) fn run(dir: Dir, settings: Settings, keeper: Role, heir: Option<Role>, link: OwnedFd) -> io::Result<()> {
     let (link, mut store) = Link::receive(link)?;
     let epoch = dir.next_epoch();
     let ready = store.remove("ready");

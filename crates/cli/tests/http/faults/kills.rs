@@ -329,6 +329,41 @@ fn the_record_of_a_lost_command_counts_what_lay_in_its_pipes() {
     assert_eq!(["stdout", "stderr"].map(output), written);
 }
 
+#[test]
+fn the_record_of_a_command_whose_namespace_died_stays_as_it_was_first_told() {
+    let mut rig = Rig::new();
+    for round in 0..rounds(12) {
+        let (thread, id) = ("t", format!("c{round}"));
+        rig.post("/api/threads", &json!({ "id": thread, "provider": "namespace" })).is(201);
+        rig.exec(thread, "true");
+        let steward = wait_for("the steward", || super::memory::steward(&rig));
+        let keeper = parent(steward);
+        let command = "echo one; until [ -e go ]; do :; done; echo two; echo three >&2; : >written; sleep 1000";
+        rig.post(&format!("/api/threads/{thread}/exec"), &json!({ "command": command, "id": id, "background": true }))
+            .is(202);
+        let seen = |rig: &Rig| rig.get(&format!("/api/commands/{id}")).is(200);
+        wait_for("its first line", || (seen(&rig)["stdout_bytes"] == 4).then_some(()));
+        rustix::process::kill_process(steward, Signal::STOP).unwrap();
+        let file = |name: &str| format!("/api/threads/{thread}/files?path={name}");
+        rig.call("PUT", &file("go"), &[], b"");
+        wait_for("it to write", || (rig.call("GET", &file("written"), &[], b"").status == 200).then_some(()));
+        for pid in [steward, keeper] {
+            rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        }
+        rig.kill();
+        rig.start();
+        let lost = wait_for("its end", || Some(seen(&rig)).filter(|record| record["status"] == "lost"));
+        let outputs =
+            |rig: &Rig| ["stdout", "stderr"].map(|stream| rig.get(&format!("/api/commands/{id}/output/{stream}")).body);
+        let told = outputs(&rig);
+        assert_eq!([&lost["stdout_bytes"], &lost["stderr_bytes"]], [&json!(told[0].len()), &json!(told[1].len())]);
+        // Another instance takes over what this one has left.
+        rig.exec(thread, "true");
+        assert_eq!((seen(&rig), outputs(&rig)), (lost, told), "round {round}");
+        rig.call("DELETE", &format!("/api/threads/{thread}"), &[], b"").is(204);
+    }
+}
+
 /// What the history of a thread has, newest first.
 fn history(rig: &Rig, thread: &str) -> Vec<Value> {
     let list = rig.get(&format!("/api/threads/{thread}/commands?limit=1000")).is(200);
