@@ -1,16 +1,19 @@
 //! How a command is stopped: interrupt, ask, kill; and when the shell itself has to go.
 //!
 //! ```text
-//!  0 ───────────── 2/5 grace ──────────── grace ─────── grace + 250 ms
-//!  │  INT          │  TERM                │  KILL        │  replace the shell
-//!  │  each group   │  each group once,    │  everything  │  if it still doesn't answer
-//!  │  once; the    │  the shell INT       │  but the     │
+//!  0 ───────────── 2/5 grace ──────────── grace ─────── 250 ms after the first KILL
+//!  │  INT          │  TERM                │  KILL        │  replace the shell, if it still doesn't answer
+//!  │  each group   │  each group once,    │  everything  │  and had the processor, or doesn't want it;
+//!  │  once; the    │  the shell INT       │  but the     │  after three seconds in any case
 //!  │  shell often  │                      │  shell       │
 //! ```
 //!
 //! A group gets a signal once per phase, because programs take a second interrupt as "don't clean up". The shell and
 //! its forks are interrupted again and again: bash loses an interrupt that hits it between fork and wait, and a fork
 //! one that hits it before it has become the program.
+//!
+//! On a machine that is too busy nobody is on time. The shell is judged by what it did since everything else was killed,
+//! not by how late it is, for it would have answered if it had been let.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,12 +21,26 @@ use std::time::Duration;
 /// How long a shell may take to answer after everything in it was killed.
 const LAST_CHANCE: Duration = Duration::from_millis(250);
 
+/// A shell that waits for the processor gets as long as this.
+const LONGEST_CHANCE: Duration = Duration::from_secs(3);
+
+/// So much of the processor's time is enough for any answer. One that took more goes on with something else.
+const ENOUGH_TO_ANSWER: Duration = Duration::from_millis(100);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Interrupt,
     Terminate,
     Kill,
-    ReplaceShell,
+}
+
+/// What the kernel says of the shell's own process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShellTime {
+    /// How long it has computed.
+    pub ran: Duration,
+    /// It computes, or would if it were let.
+    pub wants_processor: bool,
 }
 
 /// Who has the terminal, as the kernel says.
@@ -54,11 +71,19 @@ pub struct Escalation {
     first: Phase,
     ticks: u32,
     signalled: BTreeSet<(Phase, i32)>,
+    /// When everything but the shell was killed for the first time, and how long the shell had computed then.
+    killed: Option<(Duration, Duration)>,
 }
 
 impl Escalation {
     pub fn new(grace: Duration, first: Phase) -> Self {
-        Self { grace, first, ticks: 0, signalled: BTreeSet::new() }
+        Self { grace, first, ticks: 0, signalled: BTreeSet::new(), killed: None }
+    }
+
+    /// Asked again, and perhaps harder: goes on from there, and each group gets its signal once more.
+    pub fn ask_again(&mut self, elapsed: Duration, first: Phase) {
+        let first = first.max(self.phase(elapsed));
+        *self = Self { killed: self.killed, ..Self::new(self.grace, first) };
     }
 
     pub fn grace(&self) -> Duration {
@@ -66,9 +91,7 @@ impl Escalation {
     }
 
     pub fn phase(&self, elapsed: Duration) -> Phase {
-        let by_time = if elapsed >= self.grace + LAST_CHANCE {
-            Phase::ReplaceShell
-        } else if elapsed >= self.grace {
+        let by_time = if elapsed >= self.grace {
             Phase::Kill
         } else if elapsed >= self.grace * 2 / 5 {
             Phase::Terminate
@@ -79,7 +102,7 @@ impl Escalation {
     }
 
     /// What to do now, and when to look again.
-    pub fn tick(&mut self, elapsed: Duration, foreground: Foreground) -> (Action, Duration) {
+    pub fn tick(&mut self, elapsed: Duration, foreground: Foreground, shell: ShellTime) -> (Action, Duration) {
         let phase = self.phase(elapsed);
         let action = match (phase, foreground) {
             (Phase::Interrupt | Phase::Terminate, Foreground::Shell) | (Phase::Interrupt, Foreground::Fork(_)) => {
@@ -100,14 +123,24 @@ impl Escalation {
                     Action::Nothing
                 }
             }
-            (Phase::Kill, _) => Action::KillAll,
-            (Phase::ReplaceShell, _) => Action::ReplaceShell,
+            (Phase::Kill, _) if self.had_its_chance(elapsed, shell) => Action::ReplaceShell,
+            (Phase::Kill, _) => {
+                self.killed.get_or_insert((elapsed, shell.ran));
+                Action::KillAll
+            }
         };
         self.ticks = self.ticks.saturating_add(1);
         // Most cancellations are over after the first signal, and a program that is cleaning up need not be looked at more
         // than 50 times a second. Once it is being killed we want to be there when the shell goes on to what follows.
         let pause = if self.ticks <= 3 || phase > Phase::Interrupt { 2 } else { 20 };
         (action, Duration::from_millis(pause))
+    }
+
+    fn had_its_chance(&self, elapsed: Duration, shell: ShellTime) -> bool {
+        let Some((at, ran)) = self.killed else { return false };
+        let (waited, used) = (elapsed.saturating_sub(at), shell.ran.saturating_sub(ran));
+        let is_starved = shell.wants_processor && used < ENOUGH_TO_ANSWER;
+        waited >= if is_starved { LONGEST_CHANCE } else { LAST_CHANCE }
     }
 
     fn once(&mut self, phase: Phase, group: i32) -> bool {
@@ -123,6 +156,8 @@ mod tests {
         Duration::from_millis(n)
     }
 
+    const ASLEEP: ShellTime = ShellTime { ran: Duration::ZERO, wants_processor: false };
+
     #[test]
     fn every_phase_and_foreground_has_its_action() {
         use Foreground::{Fork, Group, Shell};
@@ -132,17 +167,16 @@ mod tests {
             (0, Fork(5), Action::Interrupt(Fork(5))),
             (2000, Fork(5), Action::Terminate(Fork(5))),
             (5000, Fork(5), Action::KillAll),
-            (5250, Fork(5), Action::ReplaceShell),
             (2000, Shell, Action::Interrupt(Shell)),
             (2000, Group(5), Action::Terminate(Group(5))),
             (5000, Shell, Action::KillAll),
             (5000, Group(5), Action::KillAll),
-            (5250, Shell, Action::ReplaceShell),
-            (5250, Group(5), Action::ReplaceShell),
+            // Whoever comes too late to kill kills first.
+            (9000, Shell, Action::KillAll),
         ];
         for (at, foreground, want) in cases {
             let mut escalation = Escalation::new(ms(5000), Phase::Interrupt);
-            assert_eq!(escalation.tick(ms(at), foreground).0, want, "at {at} ms with {foreground:?}");
+            assert_eq!(escalation.tick(ms(at), foreground, ASLEEP).0, want, "at {at} ms with {foreground:?}");
         }
     }
 
@@ -151,7 +185,7 @@ mod tests {
         use Action::{Interrupt, KillAll, Nothing, Terminate};
         let mut escalation = Escalation::new(ms(1000), Phase::Interrupt);
         let got: Vec<_> = [(0, 5), (10, 5), (20, 6), (30, 5), (400, 5), (410, 5), (1000, 5)]
-            .map(|(at, group)| escalation.tick(ms(at), Foreground::Group(group)).0)
+            .map(|(at, group)| escalation.tick(ms(at), Foreground::Group(group), ASLEEP).0)
             .into();
         let (five, six) = (Foreground::Group(5), Foreground::Group(6));
         assert_eq!(got, [Interrupt(five), Nothing, Interrupt(six), Nothing, Terminate(five), Nothing, KillAll]);
@@ -161,12 +195,44 @@ mod tests {
     fn the_caller_may_begin_further_up_but_never_further_down() {
         let escalation = Escalation::new(ms(1000), Phase::Kill);
         assert_eq!(escalation.phase(ms(0)), Phase::Kill);
-        assert_eq!(escalation.phase(ms(2000)), Phase::ReplaceShell);
+        let mut escalation = Escalation::new(ms(1000), Phase::Terminate);
+        escalation.ask_again(ms(10), Phase::Interrupt);
+        assert_eq!(escalation.phase(ms(20)), Phase::Terminate);
+    }
+
+    #[test]
+    fn a_shell_that_was_let_and_does_not_answer_is_replaced_and_one_that_was_not_let_gets_longer() {
+        let busy = |ran| ShellTime { ran: ms(ran), wants_processor: true };
+        let cases = [
+            ("asleep", 249, ASLEEP, Action::KillAll),
+            ("asleep", 250, ASLEEP, Action::ReplaceShell),
+            ("in a loop", 250, busy(200), Action::ReplaceShell),
+            ("not let", 250, busy(0), Action::KillAll),
+            ("hardly let", 2999, busy(99), Action::KillAll),
+            ("not let for long", 3000, busy(0), Action::ReplaceShell),
+        ];
+        for (what, after, shell, want) in cases {
+            let mut escalation = Escalation::new(ms(1000), Phase::Interrupt);
+            // Late already: the chance begins with the first kill.
+            let _ = escalation.tick(ms(1500), Foreground::Shell, ASLEEP);
+            assert_eq!(escalation.tick(ms(1500 + after), Foreground::Shell, shell).0, want, "{what} {after} ms");
+        }
+    }
+
+    #[test]
+    fn asking_again_gives_no_new_chance() {
+        let mut escalation = Escalation::new(ms(1000), Phase::Kill);
+        for at in [0, 100, 200] {
+            escalation.ask_again(ms(at), Phase::Kill);
+            assert_eq!(escalation.tick(ms(at), Foreground::Shell, ASLEEP).0, Action::KillAll);
+        }
+        escalation.ask_again(ms(260), Phase::Kill);
+        assert_eq!(escalation.tick(ms(260), Foreground::Shell, ASLEEP).0, Action::ReplaceShell);
     }
 
     #[test]
     fn no_grace_at_all_kills_at_once() {
         let mut escalation = Escalation::new(ms(0), Phase::Interrupt);
-        assert_eq!(escalation.tick(ms(0), Foreground::Shell).0, Action::KillAll);
+        assert_eq!(escalation.tick(ms(0), Foreground::Shell, ASLEEP).0, Action::KillAll);
     }
 }

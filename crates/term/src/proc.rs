@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 /// The fields of `/proc/PID/stat` that we use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +106,12 @@ pub fn with_variable(name: &str, wanted: &dyn Fn(&str) -> bool) -> Vec<i32> {
 pub fn children(pid: i32) -> Vec<i32> {
     let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     text.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// How long the process itself has computed. `None` where the kernel doesn't count that.
+pub fn time_on_processor(pid: i32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
 }
 
 /// Whether the process waits in `read` on its standard input. `false` also where the kernel won't tell.

@@ -15,7 +15,7 @@ use crate::journal::{JournalError, Need};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 use stead_model::effect::Effect;
-use stead_model::escalate::{Action, Escalation, Foreground, Phase};
+use stead_model::escalate::{Action, Escalation, Foreground, Phase, ShellTime};
 use stead_model::frame::Stream;
 use stead_model::proto::{CancelReason, FirstSignal};
 use stead_model::record::{Cancelling as CancelRecord, Record};
@@ -43,14 +43,11 @@ impl Shell {
             self.end_without_running(host, number, ending_unstarted(reason));
             return Ok(());
         }
-        let grace = self.grace(number);
         let Some(running) = self.running.as_mut().filter(|running| running.number == number) else { return Ok(()) };
         if let Some(cancel) = &mut running.cancel {
             // Asked again, and harder: go on from there.
             if let CancelReason::Asked(first) = reason {
-                let began = cancel.began;
-                let phase = phase(first).max(cancel.escalation.phase(began.elapsed()));
-                cancel.escalation = Escalation::new(grace, phase);
+                cancel.escalation.ask_again(cancel.began.elapsed(), phase(first));
                 self.escalate(host, number);
             }
             return Ok(());
@@ -130,7 +127,14 @@ impl Shell {
             Some(group) if group != pid => Foreground::Group(group),
             Some(_) | None => Foreground::Shell,
         };
-        let (mut action, pause) = cancel.escalation.tick(elapsed, foreground);
+        // One that has answered waits like one that isn't let: for processes that were killed and have yet to go.
+        let waiting = ShellTime { wants_processor: true, ..ShellTime::default() };
+        let shell = match cancel.escalation.phase(elapsed) {
+            Phase::Interrupt | Phase::Terminate => ShellTime::default(),
+            Phase::Kill if cancel.answered => waiting,
+            Phase::Kill => time_of(pid),
+        };
+        let (mut action, pause) = cancel.escalation.tick(elapsed, foreground, shell);
         if action == Action::Interrupt(Foreground::Shell) && cancel.signalled && proc::reads_stdin(pid) {
             // It is back already and will answer; ash would take an interrupt now for the end of its input.
             action = Action::Nothing;
@@ -141,13 +145,15 @@ impl Shell {
         }
         let first = action != Action::Nothing && !cancel.signalled;
         let reason = cancel.reason;
+        if action == Action::ReplaceShell {
+            return self.replace_shell(host, number);
+        }
         cancel.signalled |= action != Action::Nothing;
-        cancel.replacing = action == Action::ReplaceShell;
         if first {
             self.note_signalled(number, reason, elapsed);
         }
         self.act(host, pid, action);
-        if action != Action::Nothing && action != Action::ReplaceShell {
+        if action != Action::Nothing {
             self.next_query += 1;
             let query = self.next_query;
             if let Some(cancel) = self.running.as_mut().and_then(|running| running.cancel.as_mut()) {
@@ -156,6 +162,26 @@ impl Shell {
             self.say(&|lines| lines.query(query));
         }
         host.after(pause, self.key, What::Escalate(number));
+    }
+
+    /// Nothing else helps: the shell goes, with whatever is left of the command.
+    fn replace_shell(&mut self, host: &mut Host, number: u64) {
+        let has_answered = |shell: &Self| {
+            let running = shell.running.as_ref().filter(|running| running.number == number);
+            running.is_none_or(|running| running.report.is_some())
+        };
+        if !has_answered(self) {
+            // It may have done so just now: perhaps it is we who are late.
+            self.replies_ready(host);
+            if has_answered(self) {
+                return;
+            }
+        }
+        if let Some(cancel) = self.running.as_mut().and_then(|running| running.cancel.as_mut()) {
+            cancel.replacing = true;
+        }
+        self.condemn();
+        self.signal_processes(host, Signal::KILL);
     }
 
     /// Noted before the first signal, which may throw away the report of the command: a steward after us must know that
@@ -189,11 +215,7 @@ impl Shell {
                 self.signal_processes(host, Signal::KILL);
                 self.interrupt_what_follows(pid);
             }
-            Action::ReplaceShell => {
-                self.condemn();
-                self.signal_processes(host, Signal::KILL);
-            }
-            Action::Nothing => {}
+            Action::ReplaceShell | Action::Nothing => {}
         }
     }
 
@@ -314,6 +336,13 @@ impl Shell {
     pub(super) fn fell_silent(&mut self, host: &mut Host) {
         self.condemn();
         self.finish_as(host, &Left::Mute);
+    }
+}
+
+fn time_of(pid: i32) -> ShellTime {
+    ShellTime {
+        ran: proc::time_on_processor(pid).unwrap_or_default(),
+        wants_processor: proc::stat(pid).is_some_and(|stat| stat.state == b'R'),
     }
 }
 

@@ -258,6 +258,30 @@ fn a_process_that_ignores_signals_can_not_win() {
     }
 }
 
+/// On a machine that is too busy it may be away for longer than all of a cancellation may take.
+#[test]
+fn a_steward_that_comes_too_late_to_kill_does_not_give_up_the_shell() {
+    let rig = Rig::new();
+    let mut shell = rig.shell();
+    let (pid, steward) = (shell.pid(), rig.steward_pid());
+    for round in 0..rounds(4) {
+        let exec =
+            Exec { grace_ms: Some(100), ..shell.exec("bash -c 'trap \"\" INT TERM; echo 1; while :; do :; done'") };
+        shell.submit(exec.clone());
+        wait_for("its line", || (shell.command(&exec.command).stdout_bytes > 0).then_some(()));
+        cancel(&mut shell.client, &exec, FirstSignal::Interrupt);
+        stead_term::proc::signal(steward, rustix::process::Signal::STOP);
+        let away = Instant::now() + Duration::from_millis(450);
+        while Instant::now() < away {
+            std::thread::park_timeout(away.saturating_duration_since(Instant::now()));
+        }
+        stead_term::proc::signal(steward, rustix::process::Signal::CONT);
+        let ending = shell.end_of(&exec.command).info.ending.unwrap();
+        assert_eq!((ending.status, ending.shell_replaced), (Status::Cancelled, false), "round {round}");
+        assert_eq!(shell.out("echo $$"), format!("{pid}\n"));
+    }
+}
+
 #[test]
 fn a_loop_in_the_shell_that_can_not_be_interrupted_costs_the_shell_but_not_its_state() {
     let rig = Rig::new();
