@@ -136,7 +136,7 @@ impl Error {
             | Self::Vault(_)
             | Self::Moving
             | Self::Stopping
-            | Self::Lease(LeaseError::Stopping) => "unavailable",
+            | Self::Lease(LeaseError::Stopping | LeaseError::Destroyed(_)) => "unavailable",
         }
     }
 }

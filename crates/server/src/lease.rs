@@ -35,6 +35,8 @@ pub enum LeaseError {
     NotFound(LeaseId),
     #[error("lease `{0}` is paused; resume it first")]
     Paused(LeaseId),
+    #[error("the instance of lease `{0}` was destroyed; the next command gets another")]
+    Destroyed(LeaseId),
     #[error("lease `{lease}` is in use by {by}")]
     InUse { lease: LeaseId, by: String },
     #[error(transparent)]
@@ -83,6 +85,9 @@ pub type Source = &'static str;
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wish {
     Running(AutoResume),
+    /// An instance that failed is replaced if one is still wanted: what was paused is not woken, and nothing is made in the
+    /// place of what was destroyed.
+    StillRunning,
     Paused(Force),
     Destroyed(Force),
     /// What is it like now? Wakes nothing.
@@ -204,6 +209,17 @@ impl Leases {
         self.ask(lease, Wish::Running(AutoResume::Yes), source, Some(suspect), Vec::new()).await
     }
 
+    /// The same for somebody who follows what the instance ran. Whoever pauses or destroys an instance breaks the connections
+    /// to it, so a break alone is no reason to wake it or to make another.
+    pub(crate) async fn keep_running_beyond(
+        &self,
+        lease: &LeaseId,
+        suspect: InstanceId,
+        source: Source,
+    ) -> Result<Ready, LeaseError> {
+        self.ask(lease, Wish::StillRunning, source, Some(suspect), Vec::new()).await
+    }
+
     pub(crate) async fn pause(
         &self,
         lease: &LeaseId,
@@ -233,6 +249,16 @@ impl Leases {
         self.ask(&lease.id, Wish::Look, source, lease.instance.clone(), Vec::new()).await
     }
 
+    /// The same by who saw an instance fail.
+    pub(crate) async fn look_beyond(
+        &self,
+        lease: &LeaseId,
+        suspect: InstanceId,
+        source: Source,
+    ) -> Result<Ready, LeaseError> {
+        self.ask(lease, Wish::Look, source, Some(suspect), Vec::new()).await
+    }
+
     /// Whether something holds of what its owner last knew; true if it has none, for then nothing has happened to it.
     pub(crate) fn last_seen(&self, lease: &LeaseId, holds: impl Fn(&Lease) -> bool) -> bool {
         let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,6 +279,25 @@ impl Leases {
         let told = async {
             match seen {
                 Some(mut seen) => drop(seen.changed().await),
+                None => std::future::pending().await,
+            }
+        };
+        let _ = tokio::time::timeout(UNTOLD, told).await;
+    }
+
+    /// Waits until a lease is no longer wanted paused, as far as is known here, or for a moment: another server may have
+    /// resumed it.
+    pub(crate) async fn unpaused(&self, lease: &LeaseId) {
+        let seen = {
+            let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+            owners.get(lease).map(|owner| owner.seen.clone())
+        };
+        let is_paused = |lease: &Option<Lease>| lease.as_ref().is_some_and(|lease| lease.desired == Desired::Paused);
+        let told = async {
+            match seen.filter(|seen| is_paused(&seen.borrow())) {
+                Some(mut seen) => drop(seen.wait_for(|lease| !is_paused(lease)).await),
+                // Its owner hasn't told yet that it is paused, or another server has paused it: whoever went by what the
+                // owner told before would ask without a rest.
                 None => std::future::pending().await,
             }
         };
@@ -326,7 +371,8 @@ impl Own {
             };
             match ask {
                 Some(ask) => {
-                    let answer = if matches!(ask.wish, Wish::Running(_)) && self.leases.core.closing.is_cancelled() {
+                    let runs = matches!(ask.wish, Wish::Running(_) | Wish::StillRunning);
+                    let answer = if runs && self.leases.core.closing.is_cancelled() {
                         Err(LeaseError::Stopping)
                     } else {
                         driver.grant(&ask).await

@@ -6,6 +6,7 @@ mod live;
 use crate::rig::{Rig, wait_for};
 use serde_json::{Value, json};
 use std::sync::LazyLock;
+use std::time::{Duration, Instant};
 use stead_testclouds::agentbay::{AgentBay, KEY as AGENTBAY_KEY};
 use stead_testclouds::daytona::{API_KEY as DAYTONA_KEY, Daytona};
 use stead_testclouds::e2b::{E2b, KEY as E2B_KEY};
@@ -249,6 +250,60 @@ fn a_paused_sandbox_shows_its_files_and_output_and_wakes_with_its_state() {
     sky.thread("agentbay", "agentbay");
     sky.out("agentbay", "true");
     sky.rig.post("/api/threads/agentbay/pause", &json!({})).fails(501, "unsupported");
+}
+
+#[test]
+fn a_forced_pause_of_a_busy_thread_lasts_until_it_is_resumed_whatever_becomes_of_its_connections() {
+    let Some(sky) = Sky::open() else { return };
+    let mut providers = vec!["e2b", "daytona", "namespace", "local"];
+    if std::env::var_os("STEAD_TEST_DOCKER").is_some() {
+        providers.push("docker");
+    } else {
+        println!("SKIPPED: no engine in STEAD_TEST_DOCKER, so not on docker");
+    }
+    for provider in providers {
+        let rig = &sky.rig;
+        let (thread, command) = (format!("t-{provider}"), format!("busy-{provider}"));
+        sky.thread(&thread, provider);
+        let ended = std::thread::scope(|scope| {
+            let body = json!({
+                "command": "echo one; echo > begun; while [ ! -e go ]; do sleep 0.05; done; echo two",
+                "id": command,
+            });
+            // Its caller waits for the answer all the time.
+            let waits = scope.spawn({
+                let path = format!("/api/threads/{thread}/exec");
+                move || rig.post(&path, &body)
+            });
+            wait_for("the command", || {
+                let seen = rig.get(&format!("/api/commands/{command}"));
+                (seen.status == 200 && seen.json()["stdout_bytes"] == 4).then_some(())
+            });
+            let paused = rig.post(&format!("/api/threads/{thread}/pause"), &json!({ "force": true })).is(200);
+            assert_eq!(paused["observed_state"], "paused", "{provider}");
+            // Whoever would wake it does so within this time.
+            let until = Instant::now() + Duration::from_secs(3);
+            while Instant::now() < until {
+                let lease = rig.get(&format!("/api/threads/{thread}/lease")).is(200);
+                let states = (&lease["desired_state"], &lease["observed_state"]);
+                assert_eq!(states, (&json!("paused"), &json!("paused")), "{provider}: {lease}");
+                assert_eq!(rig.get(&format!("/api/commands/{command}")).is(200)["status"], "running", "{provider}");
+            }
+            rig.post(&format!("/api/threads/{thread}/resume"), &json!({})).is(200);
+            assert!(matches!(
+                rig.call("PUT", &format!("/api/threads/{thread}/files?path=go"), &[], b"").status,
+                201 | 204
+            ));
+            waits.join().unwrap().is(200)
+        });
+        let told = (&ended["status"], &ended["exit_code"], &ended["stdout"]);
+        // There a pause keeps the disk, and ends processes.
+        let lost = (&json!("lost"), &Value::Null, &json!("one\n"));
+        let went_on = (&json!("exited"), &json!(0), &json!("one\ntwo\n"));
+        assert_eq!(told, if provider == "daytona" { lost } else { went_on }, "{provider}: {ended}");
+        let lease = rig.get(&format!("/api/threads/{thread}/lease")).is(200);
+        assert_eq!(lease["observed_state"], "running", "{provider}");
+    }
 }
 
 #[test]

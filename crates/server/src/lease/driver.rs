@@ -90,6 +90,11 @@ impl Driver {
                 }
                 lease = self.want(lease, Desired::Running, &Input::WantRunning, &Users::Any, ask.source).await?;
             }
+            Wish::StillRunning => match lease.desired {
+                Desired::Running => {}
+                Desired::Paused => return Err(LeaseError::Paused(self.id.clone())),
+                Desired::Destroyed => return Err(LeaseError::Destroyed(self.id.clone())),
+            },
             Wish::Paused(force) => {
                 let users = self.refuse_if_used(&lease, force, ask).await?;
                 lease = self.finish_destroying(lease, ask.source).await?;

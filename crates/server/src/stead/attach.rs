@@ -11,7 +11,7 @@
 
 use super::{Inner, Stead, Where, execute, sit, watch};
 use crate::error::Error;
-use crate::lease::AutoResume;
+use crate::lease::{AutoResume, LeaseError};
 use crate::runtime::{RuntimeError, Sight};
 use crate::seat::Seat;
 use crate::steward::{Seen, Told};
@@ -139,7 +139,13 @@ impl Stead {
                 Ok(begun) => break begun,
                 Err(RuntimeError::Broken(_)) if tries < TRIES => {
                     tries += 1;
-                    seat = sit::down_beyond(inner, &at, &seat).await?;
+                    seat = match sit::down_beyond(inner, &at, &seat).await {
+                        // Somebody paused or destroyed the instance; whoever attaches asks for one.
+                        Err(Error::Lease(LeaseError::Paused(_) | LeaseError::Destroyed(_))) => {
+                            sit::down(inner, &at).await?
+                        }
+                        seat => seat?,
+                    };
                 }
                 Err(error) => return Err(error.into()),
             }

@@ -3,11 +3,13 @@
 //! What breaks on the way is told apart by whether the command can have run. Its id makes the steward run it once,
 //! however often it is sent; so after a break the instance is looked at, replaced if it is dead, and asked what it knows
 //! of the command. What it knows is followed to its end; what it never got is sent again, once; what nobody can know is
-//! `lost`.
+//! `lost`. An instance that was paused is not woken for this: its command is waited for. One that was destroyed is not
+//! replaced: its journal tells what became of the command.
 
-use super::watch::Watch;
+use super::watch::{self, Outcome, Watch};
 use super::{Inner, Sandbox, Stead, claim, sit};
 use crate::error::Error;
+use crate::lease::LeaseError;
 use crate::provider::Effect;
 use crate::runtime::{Listener, Run, RuntimeError};
 use crate::seat::Seat;
@@ -17,7 +19,8 @@ use std::time::{Duration, Instant};
 use stead_model::clock::Timestamp;
 use stead_model::command::Command;
 use stead_model::frame::Stream;
-use stead_model::ids::{CommandId, ProviderName, ShellId};
+use stead_model::ids::{CommandId, LeaseId, ProviderName, ShellId};
+use stead_model::lease::{Desired, Observed};
 use stead_model::plain::plain;
 use stead_model::proto::{CommandInfo, Ending, Fault, FaultCode, FirstSignal, IfBusy, Status, Stdin, Warning};
 use stead_model::state::Bytes;
@@ -156,7 +159,11 @@ impl Sandbox {
         let (begun, _counted) = (Instant::now(), travel.seat.count());
         let outcome = travel.arrive(listener).await;
         watch.end();
-        self.arrived(&travel, row, outcome, begun).await
+        let ended = self.arrived(&travel, row, outcome, begun).await?;
+        match travel.unheard() {
+            Some(after) => self.tell_behind(ended, after, listener).await,
+            None => Ok(ended),
+        }
     }
 
     /// Writes down what became of a command: how it ended, that it never ran, or that this is still to be found out.
@@ -191,8 +198,8 @@ impl Sandbox {
                     self.inner.ledger.flush().await;
                 } else {
                     // It may run, or have run: it is not said to be lost before that is certain.
-                    super::watch::leave(&self.inner, [row]);
-                    super::watch::look_soon(&self.inner);
+                    watch::leave(&self.inner, [row]);
+                    watch::look_soon(&self.inner);
                 }
                 return Err(error);
             }
@@ -267,11 +274,16 @@ impl Sandbox {
 
     /// Tells everything that a command which has ended told while it ran, as far as that is kept.
     pub(super) async fn tell_again(&self, ended: Command, listener: &mut dyn Listener) -> Result<Command, Error> {
+        self.tell_behind(ended, 0, listener).await
+    }
+
+    /// The same from behind a place in its sequence.
+    async fn tell_behind(&self, ended: Command, after: u64, listener: &mut dyn Listener) -> Result<Command, Error> {
         if ended.status == Status::Failed {
             return Ok(ended);
         }
         let stead = Stead { inner: Arc::clone(&self.inner) };
-        let told = match stead.replay(&ended.id, 0, false).await {
+        let told = match stead.replay(&ended.id, after, false).await {
             Ok(mut follow) => loop {
                 match follow.next().await {
                     Some(Ok(event)) => listener.hear(event.told()),
@@ -292,8 +304,8 @@ impl Sandbox {
     async fn see_end(&self, row: Command) -> Result<Command, Error> {
         let id = &row.id.clone();
         // Nobody has it any more: without somebody who finds out, it would never end.
-        super::watch::leave(&self.inner, [row]);
-        super::watch::look(&self.inner).await;
+        watch::leave(&self.inner, [row]);
+        watch::look(&self.inner).await;
         let stead = Stead { inner: Arc::clone(&self.inner) };
         // Behind everything that it may print.
         let followed = stead.follow(id, u64::MAX - 1, false).await;
@@ -395,6 +407,8 @@ pub(super) struct Travel<'a> {
     resent: bool,
     /// Whether it was given up though it can't have run.
     never_ran: bool,
+    /// Whether its end was read from the journal of an instance that is gone, and not heard.
+    is_read: bool,
     /// Whether whoever asked for it has been told that it is on its way.
     answered: bool,
 }
@@ -402,7 +416,13 @@ pub(super) struct Travel<'a> {
 impl<'a> Travel<'a> {
     /// `from` is the place behind which it is followed: 0 for all of it, the last there can be for its end alone.
     pub(super) fn new(sandbox: &'a Sandbox, seat: Arc<Seat>, run: Run, from: u64) -> Self {
-        Self { sandbox, seat, run, seen: from, heard: [0; 2], resent: false, never_ran: false, answered: false }
+        let (resent, never_ran, is_read, answered) = Default::default();
+        Self { sandbox, seat, run, seen: from, heard: [0; 2], resent, never_ran, is_read, answered }
+    }
+
+    /// The place behind which its journal has more than the listener heard.
+    fn unheard(&self) -> Option<u64> {
+        (self.is_read && self.seen < u64::MAX).then_some(self.seen)
     }
 
     /// Whoever asked for it has been told that it is on its way.
@@ -488,7 +508,11 @@ impl<'a> Travel<'a> {
             }
             match self.find_out(broken).await? {
                 // It is kept with what it had written, which is heard first.
-                Some(info) if info.number > 0 && info.last_seq > self.seen && self.seat.runtime.remembers() => {}
+                Some(info)
+                    if !self.is_read
+                        && info.number > 0
+                        && info.last_seq > self.seen
+                        && self.seat.runtime.remembers() => {}
                 Some(info) => return Ok(info),
                 None => {}
             }
@@ -498,7 +522,28 @@ impl<'a> Travel<'a> {
     /// After a break: a seat on whatever runs now, and what it knows of the command. `None`: go on with it there.
     async fn find_out(&mut self, broken: RuntimeError) -> Result<Option<CommandInfo>, Error> {
         let before = Arc::clone(&self.seat);
-        self.seat = sit::down_beyond(&self.sandbox.inner, &self.sandbox.at, &before).await?;
+        loop {
+            match sit::down_beyond(&self.sandbox.inner, &self.sandbox.at, &before).await {
+                Ok(seat) => {
+                    self.seat = seat;
+                    break;
+                }
+                Err(Error::Lease(LeaseError::Paused(lease))) => self.sleep_with(&lease).await?,
+                Err(Error::Lease(LeaseError::Destroyed(lease))) => {
+                    if let Some(info) = self.read_outcome(&lease).await? {
+                        return Ok(Some(info));
+                    }
+                    self.sleep_with(&lease).await?;
+                }
+                // Whoever exchanges the files holds the yard.
+                Err(Error::Moving) => {
+                    if let Some(project) = &before.thread.project {
+                        drop(self.sandbox.inner.yard(project).lock().await);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
         match self.seat.runtime.look_up(&self.run.command).await {
             Ok(Some(info)) if info.status == Status::Lost => Ok(Some(info)),
             // It is known there, running or ended: follow it from where we were. Or it is broken again: the next round
@@ -521,6 +566,50 @@ impl<'a> Travel<'a> {
                 Ok(Some(self.lost()))
             }
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until a lease may be wanted running again.
+    async fn sleep_with(&self, lease: &LeaseId) -> Result<(), Error> {
+        let inner = &self.sandbox.inner;
+        tokio::select! {
+            biased;
+            () = inner.core.stop.cancelled() => Err(Error::Stopping),
+            () = inner.core.closing.cancelled() => Err(Error::Stopping),
+            () = inner.leases.unpaused(lease) => Ok(()),
+        }
+    }
+
+    /// What became of it, where its instance was destroyed; none if there is another by now, which can be asked.
+    async fn read_outcome(&mut self, lease: &LeaseId) -> Result<Option<CommandInfo>, Error> {
+        let inner = &self.sandbox.inner;
+        // Another server may have destroyed it.
+        let ready = inner.leases.look_beyond(lease, self.seat.instance.clone(), "run.refresh").await?;
+        match (ready.lease.desired, ready.lease.observed) {
+            (Desired::Running | Desired::Paused, _) => return Ok(None),
+            (Desired::Destroyed, Observed::None | Observed::Stopped) => {}
+            // It may go on: it is not said to be lost before that is certain.
+            (Desired::Destroyed, Observed::Creating | Observed::Running | Observed::Paused | Observed::Unknown) => {
+                return Err(LeaseError::Unclear(lease.clone()).into());
+            }
+        }
+        let row = super::commands::row(inner, &self.run.command).await?;
+        match watch::outcome(inner, &row).await {
+            Outcome::Ended(info) => {
+                self.is_read = true;
+                Ok(Some(*info))
+            }
+            Outcome::NeverBegan => {
+                self.never_ran = true;
+                Err(Error::Broken("its instance ended before it could run".to_owned()))
+            }
+            Outcome::Lost(Some(info)) => {
+                self.is_read = true;
+                let ending = Some(Ending::new(Status::Lost, None));
+                let ended_at = Some(inner.core.now().0 * 1000);
+                Ok(Some(CommandInfo { status: Status::Lost, ending, ended_at, ..*info }))
+            }
+            Outcome::Lost(None) => Ok(Some(self.lost())),
         }
     }
 

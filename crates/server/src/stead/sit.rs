@@ -2,7 +2,7 @@
 
 use super::{Inner, Where};
 use crate::error::Error;
-use crate::lease::Ready;
+use crate::lease::{LeaseError, Ready};
 use crate::provider::{Access, Channel, Surroundings, in_time};
 use crate::runtime::{LiveRuntime, Opening, Runtime, RuntimeError, WrappedRuntime};
 use crate::seat::{Busy, Seat, Seating};
@@ -62,7 +62,8 @@ pub(super) async fn enter(inner: &Arc<Inner>, at: &Where) -> Result<(Arc<Seat>, 
 }
 
 /// The same after an instance was seen to fail. The thread may have been deleted meanwhile, and an instance that was
-/// destroyed with its thread looks like one that failed: no thread is made here, and no other terminal is opened.
+/// destroyed with its thread looks like one that failed: no thread is made here, and no other terminal is opened. So does
+/// one that was paused, where a pause cuts connections: it is not woken, and an instance that was destroyed is not replaced.
 pub(super) async fn down_beyond(inner: &Arc<Inner>, at: &Where, failed: &Arc<Seat>) -> Result<Arc<Seat>, Error> {
     let (worker, place, failed) = (Arc::clone(inner), existing(at), Arc::clone(failed));
     let work = async move {
@@ -156,6 +157,9 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<
         Opened::Before { failed, .. } => failed.cloned(),
     };
     let lease = lease(inner, &thread, &terminal).await?;
+    if suspect.is_some() {
+        still_wanted(&lease)?;
+    }
     let _admitted = super::projects::admit(inner, &thread, &lease.id).await?;
     super::reap::write_down_all(inner, |seat| seat.terminal == terminal.id).await?;
     let session = live_session(inner, &terminal.id).await?;
@@ -167,14 +171,14 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<
     // Until its session is in the store nobody else could know that we are coming.
     let _arriving = inner.leases.arrive(&lease.id);
     let ready = match suspect {
-        Some(suspect) => inner.leases.ensure_running_beyond(&lease.id, suspect, "run.refresh").await?,
+        Some(suspect) => inner.leases.keep_running_beyond(&lease.id, suspect, "run.refresh").await?,
         None => inner.leases.ensure_running(&lease.id, at.auto_resume, source).await?,
     };
     // From the next generation on it is stale, also if nobody gets to sit here.
     if let Some(before) = inner.take_seat(&terminal.id) {
         before.leave();
     }
-    let (terminal, ready, runtime) = runtime(inner, terminal, ready).await?;
+    let (terminal, ready, runtime) = runtime(inner, terminal, ready, opened).await?;
     let Some(instance) = ready.lease.instance.clone() else {
         return Err(Error::Broken("the lease has no instance".to_owned()));
     };
@@ -209,6 +213,16 @@ async fn try_open(inner: &Arc<Inner>, at: &Where, opened: Opened<'_>) -> Result<
     inner.put_seat(&seat);
     super::watch::look_soon(inner);
     Ok(seat)
+}
+
+/// Whether an instance is wanted; the lease's owner decides the same again. It is asked here so that whoever follows a
+/// command learns this first, whatever else forbids to open its terminal.
+fn still_wanted(lease: &Lease) -> Result<(), LeaseError> {
+    match lease.desired {
+        Desired::Running => Ok(()),
+        Desired::Paused => Err(LeaseError::Paused(lease.id.clone())),
+        Desired::Destroyed => Err(LeaseError::Destroyed(lease.id.clone())),
+    }
 }
 
 async fn settle_in(inner: &Inner, seat: &Arc<Seat>, provider: &ProviderName) -> Result<(), Error> {
@@ -333,13 +347,18 @@ async fn runtime(
     inner: &Inner,
     mut terminal: Terminal,
     mut ready: Ready,
+    opened: Opened<'_>,
 ) -> Result<(Terminal, Ready, Arc<dyn Runtime>), Error> {
     for _ in 0..OPENINGS {
         terminal = next_generation(inner, terminal).await?;
         let runtime = match reach(inner, &terminal, &ready).await {
             Err(Error::Broken(_) | Error::Lease(_)) if ready.lease.instance.is_some() => {
                 let suspect = ready.lease.instance.clone().unwrap_or_else(|| InstanceId::made_of([0; 8]));
-                ready = inner.leases.ensure_running_beyond(&ready.lease.id, suspect, "run.refresh").await?;
+                let lease = &ready.lease.id;
+                ready = match opened {
+                    Opened::Never => inner.leases.ensure_running_beyond(lease, suspect, "run.refresh").await?,
+                    Opened::Before { .. } => inner.leases.keep_running_beyond(lease, suspect, "run.refresh").await?,
+                };
                 reach(inner, &terminal, &ready).await?
             }
             reached => reached?,

@@ -148,6 +148,26 @@ pub(super) async fn find_out(
     inner.ledger.flush().await;
 }
 
+/// What became of a command whose instance was destroyed.
+pub(super) enum Outcome {
+    /// It ended before that.
+    Ended(Box<CommandInfo>),
+    NeverBegan,
+    /// It ran; what its journal has of it, where there is one.
+    Lost(Option<Box<CommandInfo>>),
+}
+
+/// What the journal tells of a command whose instance is gone. Wakes nothing, makes nothing.
+pub(super) async fn outcome(inner: &Inner, command: &Command) -> Outcome {
+    let told = last_words(inner, command).await;
+    let info = told.into_iter().flat_map(|shell| shell.commands).find(|info| info.command == command.id);
+    match info {
+        Some(info) if info.status.is_final() => Outcome::Ended(Box::new(info)),
+        Some(info) if info.status == Status::Queued && is_whole(inner, command).await => Outcome::NeverBegan,
+        info => Outcome::Lost(info.map(Box::new)),
+    }
+}
+
 async fn last_words(inner: &Inner, command: &Command) -> Vec<PastShell> {
     let tell = async {
         let lease = inner.core.store.lease(&command.lease).await?;

@@ -10,6 +10,7 @@ use crate::world::{Trace, World};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use stead_model::clock::Timestamp;
+use stead_model::lease::Desired;
 use stead_model::proto::Status;
 use stead_server::stead::Stead;
 use stead_server::store::{Page, Store};
@@ -192,7 +193,7 @@ impl Schedule {
                 }
             }
         }
-        let done = self.answers(asked, kind).await;
+        let done = self.answers(asked, kind, stead).await;
         if left {
             tokio::time::sleep(SETTLED).await;
         }
@@ -270,14 +271,38 @@ impl Schedule {
         }
     }
 
-    async fn answers(&mut self, asked: Vec<Asked>, kind: Kind) -> Vec<Told> {
-        let deadline = tokio::time::Instant::now() + DEADLINE;
+    /// Whether a command waits for its lease, which was paused under it by force. Then that is resumed.
+    async fn wakes(&self, op: &Op, stead: &Stead) -> bool {
+        let (Op::Run(..) | Op::Repeat(..), Some(thread)) = (op, op.thread()) else { return false };
+        let Some(thread) = self.world.store.thread(thread).await.unwrap() else { return false };
+        let lease = self.world.store.lease(&thread.lease).await.unwrap();
+        if lease.is_none_or(|lease| lease.desired != Desired::Paused) {
+            return false;
+        }
+        self.tell(|| format!("    {op:?} waits for its lease, which is resumed"));
+        // A call that fails for once doesn't the next time.
+        for _ in 0..10 {
+            if stead.resume(&thread.id).await.is_ok() {
+                break;
+            }
+        }
+        true
+    }
+
+    async fn answers(&mut self, asked: Vec<Asked>, kind: Kind, stead: &Stead) -> Vec<Told> {
+        let mut deadline = tokio::time::Instant::now() + DEADLINE;
         let mut done = Vec::new();
         for Asked { op, content, mut answer, leaves } in asked {
             let answered = if kind == Kind::Crash && !answer.is_finished() {
                 Answer::None
             } else {
-                match tokio::time::timeout_at(deadline, &mut answer).await {
+                let mut waited = tokio::time::timeout_at(deadline, &mut answer).await;
+                if waited.is_err() && self.wakes(&op, stead).await {
+                    // The others may have waited for the same.
+                    deadline = tokio::time::Instant::now() + DEADLINE;
+                    waited = tokio::time::timeout_at(deadline, &mut answer).await;
+                }
+                match waited {
                     Ok(Ok(answer)) => answer,
                     Ok(Err(error)) if error.is_cancelled() && leaves => Answer::None,
                     Ok(Err(error)) => {
@@ -378,7 +403,7 @@ impl Schedule {
         for op in ops {
             asked.push(self.ask(stead, op, Kind::Stop).await);
         }
-        let done = self.answers(asked, Kind::Stop).await;
+        let done = self.answers(asked, Kind::Stop, stead).await;
         for (op, answer, _) in &done {
             let granted = match answer {
                 Answer::Done | Answer::Restored(_) | Answer::Set(_) => true,
