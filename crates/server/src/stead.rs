@@ -217,6 +217,7 @@ pub(crate) struct Projects {
     pub(crate) settings: ProjectSettings,
     pub(crate) usage: projects::Usage,
     pub(crate) gates: projects::Gates,
+    pub(crate) exchanges: projects::Exchanges,
     pub(crate) clones: projects::Clones,
     pub(crate) connections: projects::Connections,
     pub(crate) logs: projects::log::Logs,
@@ -224,8 +225,8 @@ pub(crate) struct Projects {
 
 impl Projects {
     fn new(settings: ProjectSettings) -> Self {
-        let (usage, gates, clones, connections, logs) = Default::default();
-        Self { settings, usage, gates, clones, connections, logs }
+        let (usage, gates, exchanges, clones, connections, logs) = Default::default();
+        Self { settings, usage, gates, exchanges, clones, connections, logs }
     }
 }
 

@@ -13,7 +13,7 @@ mod repository;
 mod sessions;
 mod usage;
 
-pub(crate) use admit::{Gates, admit};
+pub(crate) use admit::{Exchange, Exchanges, Gates, admit};
 pub(crate) use repository::{Clones, abandon, begin as begin_clone};
 pub use sessions::Connection;
 pub(crate) use sessions::{Connections, closed};

@@ -226,12 +226,14 @@ async fn restore(inner: &Arc<Inner>, project: &ProjectId, id: &SnapshotId, force
     {
         return Err(Error::Conflict(format!("command `{command}` runs in project `{project}`")));
     }
-    // Shells stand in the old tree: the next command gets one in the new.
+    // Shells stand in the old tree: the next command gets one in the new, and none is made before that is there.
+    let exchange = projects::Exchange::begin(inner, project);
     trash::quiet(inner, project).await?;
     // What is in RAM is that of the files that are there now: nobody writes to it, nor reads it in, until the others are.
     let shut = inner.memories.shut(project).await;
     replace(inner, project, &snapshot).await?;
     drop(shut);
+    drop(exchange);
     inner.projects.usage.forget(project);
     projects::used_without_need(inner, project).await?;
     tracing::info!(%project, snapshot = %id, "snapshot restored");

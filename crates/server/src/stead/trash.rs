@@ -251,6 +251,8 @@ pub(super) async fn quiet(inner: &Arc<Inner>, id: &ProjectId) -> Result<(), Erro
     for thread in store.threads(Some(id), &Page::all()).await? {
         let door = inner.door(&thread.id);
         let _inside = door.lock().await;
+        // It may have moved to another lease, or be deleted.
+        let Some(thread) = store.thread(&thread.id).await? else { continue };
         for terminal in store.terminals_of_thread(&thread.id).await? {
             super::close::cancel_all(inner, &terminal.id).await;
             if let Some(session) = store.live_session(&terminal.id).await? {

@@ -2,10 +2,11 @@
 
 use super::clock::Clock;
 use super::{ON_REQUEST, ids};
-use crate::rig::{Rig, keys, wait_for};
+use crate::rig::{Rig, keys, rounds, wait_for};
 use serde_json::json;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn a_snapshot_brings_back_the_files_and_leaves_the_terminal() {
@@ -87,6 +88,63 @@ fn a_restore_waits_for_nobody_and_ends_nothing_unless_forced() {
     let ended = rig.get("/api/commands/long").is(200)["status"].clone();
     assert!(ended == "cancelled" || ended == "lost", "{ended}");
     assert_eq!(rig.exec("t", "cat a")["stdout"], "one\n");
+}
+
+#[test]
+fn after_a_forced_restore_under_load_commands_work_in_the_restored_workspace() {
+    let rig = Rig::with_config(ON_REQUEST, &[]);
+    let project = rig.project("load");
+    // Enough files that unpacking them takes a while.
+    let fill = "mkdir many; for i in $(seq 2000); do echo $i > many/$i; done";
+    rig.work_in(&project, "busy", fill);
+    rig.post("/api/threads", &json!({ "id": "other", "project_id": project })).is(201);
+    let at = format!("/api/projects/{project}/snapshots");
+    let id = rig.post(&at, &json!({})).is(201)["id"].as_str().unwrap().to_owned();
+    for round in 0..rounds(6) {
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let looping = scope.spawn(|| {
+                let body = json!({ "command": "echo begun > begun; while :; do :; done" });
+                rig.post("/api/threads/busy/exec", &body)
+            });
+            wait_for("the loop", || rig.place(&project).join("repo/begun").exists().then_some(()));
+            let others = ["other", "busy"].map(|thread| {
+                let (rig, over) = (&rig, &over);
+                scope.spawn(move || {
+                    while !over.load(Ordering::SeqCst) {
+                        // Behind the loop it would wait for ever where the loop is not ended.
+                        let body = json!({ "command": "echo late > late", "if_busy": "reject" });
+                        let answer = rig.post(&format!("/api/threads/{thread}/exec"), &body);
+                        let told = answer.json();
+                        let fits = match answer.status {
+                            200 => true,
+                            409 => answer.code() == "terminal_busy",
+                            503 => told["error"]["retryable"] == true,
+                            _ => false,
+                        };
+                        assert!(fits, "{} {told}", answer.status);
+                    }
+                })
+            });
+            rig.post(&format!("{at}/{id}/restore?force=true"), &json!({})).is(200);
+            over.store(true, Ordering::SeqCst);
+            let ended = looping.join().unwrap().is(200);
+            assert!(ended["status"] == "cancelled" || ended["status"] == "lost", "{ended}");
+            for other in others {
+                other.join().unwrap();
+            }
+        });
+        for thread in ["busy", "other"] {
+            let name = format!("after-{round}-{thread}");
+            let ran = rig.exec(thread, &format!("echo {name} > {name}; ls many | wc -l; [ ! -e begun ]"));
+            assert_eq!((&ran["stdout"], &ran["exit_code"]), (&json!("2000\n"), &json!(0)), "round {round}: {ran}");
+            let text = format!("{name}\n").into_bytes();
+            let read = rig.get(&format!("/api/threads/{thread}/files?path={name}"));
+            assert_eq!(read.body, text, "round {round}: the file is not in the workspace");
+            assert_eq!(rig.get(&format!("/api/projects/{project}/fs/workspace/{name}")).body, text, "round {round}");
+        }
+        assert_eq!(rig.get("/api/orphans").is(200)["items"], json!([]), "round {round}");
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Who may open a terminal in a project: nobody while its repository is on its way or it is in the trash, and no more
-//! instances than it may have.
+//! Who may open a terminal in a project: nobody while its repository is on its way, its files are being exchanged or it is
+//! in the trash, and no more instances than it may have.
 
 use crate::error::Error;
 use crate::stead::Inner;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use stead_model::ids::{LeaseId, ProjectId};
 use stead_model::thread::Thread;
@@ -21,6 +21,37 @@ impl Gates {
     }
 }
 
+/// Projects whose files are being exchanged for those of a snapshot. An instance that was made meanwhile would see the old
+/// files, which are removed afterwards.
+#[derive(Debug, Default)]
+pub(crate) struct Exchanges(Mutex<HashSet<ProjectId>>);
+
+impl Exchanges {
+    fn are_of(&self, id: &ProjectId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(id)
+    }
+}
+
+/// While this is held nobody opens a terminal in the project. Only who holds the project's yard may begin one.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    inner: Arc<Inner>,
+    id: ProjectId,
+}
+
+impl Exchange {
+    pub(crate) fn begin(inner: &Arc<Inner>, id: &ProjectId) -> Self {
+        inner.projects.exchanges.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Self { inner: Arc::clone(inner), id: id.clone() }
+    }
+}
+
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        self.inner.projects.exchanges.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
 /// Held until the instance runs.
 #[derive(Debug)]
 pub(crate) struct Admitted {
@@ -31,6 +62,9 @@ pub(crate) struct Admitted {
 pub(crate) async fn admit(inner: &Arc<Inner>, thread: &Thread, lease: &LeaseId) -> Result<Admitted, Error> {
     let Some(id) = &thread.project else { return Ok(Admitted { _gate: None }) };
     super::repository::arrived(inner, id).await?;
+    if inner.projects.exchanges.are_of(id) {
+        return Err(Error::Moving);
+    }
     let project = super::open(inner, id).await?;
     inner.see(&project).await?;
     let Some(most) = project.config.limits.instances else { return Ok(Admitted { _gate: None }) };
