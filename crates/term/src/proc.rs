@@ -25,6 +25,8 @@ pub struct Stat {
     pub start_time: u64,
     /// Clock ticks it has computed for, with those of children it has waited for.
     pub cpu_ticks: u64,
+    /// Page faults of children that it has waited for, and of theirs.
+    pub child_faults: u64,
 }
 
 pub fn stat(pid: i32) -> Option<Stat> {
@@ -53,6 +55,7 @@ fn parse(pid: i32, text: &[u8]) -> Option<Stat> {
         group: number(2)?,
         session: number(3)?,
         start_time: fields.get(19)?.parse().ok()?,
+        child_faults: fields.get(8)?.parse().ok()?,
         cpu_ticks: fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum(),
     })
 }

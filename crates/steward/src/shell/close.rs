@@ -78,6 +78,7 @@ impl Shell {
         }
         host.kills.forget(self.key);
         host.kills.jobs(self.key, false);
+        host.kills.idle(self.key, None);
         self.forget_secrets(host);
         match fs::remove_dir_all(&self.run) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {

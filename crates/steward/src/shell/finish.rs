@@ -3,7 +3,7 @@
 use super::{Death, Running, Shell, Stage, journal_fault, outputs};
 use crate::host::{Host, What, now};
 use crate::journal::{JournalError, Need};
-use crate::kills::{Fate, Span};
+use crate::kills::{Idle, Span};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -120,15 +120,12 @@ impl Shell {
             // What the keeper has seen of it may be on its way still.
             host.link.poll();
         }
-        let is_ours = running.cancel.is_some() || self.live.as_ref().is_some_and(|live| live.condemned);
-        let killed = match left {
-            Left::Shell(report) => report.status == 128 + 9,
+        let shell_killed = match left {
             Left::Died { status, .. } => status.and_then(|status| status.signal()) == Some(9),
-            Left::Mute => false,
+            Left::Shell(_) | Left::Mute => false,
         };
-        let fate = if killed && !is_ours { Fate::Killed } else { Fate::Otherwise };
-        let elsewhere = host.link.killed().saturating_sub(reaped_before);
-        host.kills.end(self.key, Span { before, now, elsewhere }, fate)
+        let elsewhere = host.link.killed().saturating_sub(reaped_before).saturating_sub(u64::from(shell_killed));
+        host.kills.end(self.key, Span { before, now, elsewhere })
     }
 
     fn finish_later(&mut self, host: &mut Host) {
@@ -449,6 +446,9 @@ impl Shell {
     pub(crate) fn chores(&mut self, host: &mut Host) {
         self.note_bystanders();
         host.kills.jobs(self.key, !self.bystanders.is_empty());
+        if self.running.is_none() {
+            self.note_idle(host);
+        }
         if self.spare.is_none() && self.live.is_some() {
             match self.make_pair(host) {
                 Ok(pair) => self.spare = Some(pair),
@@ -463,6 +463,12 @@ impl Shell {
     }
 
     /// Whoever is there between two commands belongs to neither.
+    /// Notes what tells later whether the shell has lost a process since. It is between two commands.
+    pub(super) fn note_idle(&self, host: &mut Host) {
+        let stat = self.live.as_ref().and_then(|live| proc::stat(live.pid));
+        host.kills.idle(self.key, stat.map(|stat| Idle { pid: stat.pid, child_faults: stat.child_faults }));
+    }
+
     pub(super) fn note_bystanders(&mut self) {
         if self.running.is_some() {
             return;

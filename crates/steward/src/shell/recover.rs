@@ -430,7 +430,7 @@ impl Shell {
             settled: None,
             killed_before: (started.oom_kills, host.link.killed()),
         });
-        host.kills.adopt(self.key);
+        host.kills.adopt(self.key, started.oom_kills);
         self.say(&|lines| lines.query(query));
         host.after(watch::FIRST, self.key, What::Watch(number));
         if let Some(left) = self.commands.get(&number).and_then(Entry::time_left) {

@@ -97,6 +97,10 @@ impl Shell {
             self.note_bystanders();
             host.kills.jobs(self.key, !self.bystanders.is_empty());
         }
+        // Once for each process: after that the chores do.
+        if self.live.as_ref().is_some_and(|live| live.ready && !host.kills.knows(self.key, live.pid)) {
+            self.note_idle(host);
+        }
         let overlay = self.overlay(&exec)?;
         let effect = self.effect(&exec, &overlay);
         let pair = if exec.stdin == Stdin::Terminal {

@@ -120,6 +120,40 @@ fn a_process_that_is_killed_inside_a_command_is_told_also_when_the_command_goes_
 }
 
 #[test]
+fn a_command_that_somebody_else_killed_is_not_told_of_anothers_kill_for_memory() {
+    let Some(rig) = limited("namespace") else { return };
+    for terminal in ["default", "other"] {
+        rig.post("/api/threads/t/exec", &json!({ "command": "/bin/true", "terminal": terminal })).is(200);
+    }
+    let start = |terminal: &str, id: &str, command: &str| {
+        let body =
+            json!({ "command": command, "terminal": terminal, "id": id, "stdin_open": true, "background": true });
+        rig.post("/api/threads/t/exec", &body).is(202);
+    };
+    let ended = |id: &str| {
+        rig.call("POST", &format!("/api/commands/{id}/stdin?eof=true"), &[], b"go\n").is(204);
+        wait_for("its end", || {
+            let record = rig.get(&format!("/api/commands/{id}")).is(200);
+            (record["ended_at"] != Value::Null).then_some(record)
+        })
+    };
+    // One loses a process and goes on; the other, which began before, ends as if it had lost one.
+    start("other", "killed", "bash -c 'read go; kill -9 $$'");
+    start("default", "lost-one", &format!("{HOG}; echo over; read go; true"));
+    wait_for("the kill", || (rig.get("/api/commands/lost-one").is(200)["stdout_bytes"] == 5).then_some(()));
+    let killed = ended("killed");
+    assert_eq!((&killed["exit_code"], &killed["oom_killed"]), (&json!(137), &Value::Null), "{killed}");
+    let lost_one = ended("lost-one");
+    assert_eq!(lost_one["exit_code"], 0, "{lost_one}");
+    assert_ne!(lost_one["oom_killed"], false, "{lost_one}");
+    // The same beside a command that has no process: then it is told apart.
+    start("other", "builtin", "read go");
+    let hog = rig.exec("t", &format!("{HOG}; true"));
+    assert_eq!((&hog["exit_code"], &hog["oom_killed"]), (&json!(0), &json!(true)), "{hog}");
+    assert_eq!(ended("builtin")["oom_killed"], false);
+}
+
+#[test]
 fn a_steward_that_was_killed_meanwhile_still_knows_of_a_kill_for_memory() {
     let Some(mut rig) = limited("namespace") else { return };
     let exec = json!({ "command": format!("read x; {HOG}"), "id": "c", "stdin_open": true, "background": true });
