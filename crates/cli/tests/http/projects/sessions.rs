@@ -1,7 +1,7 @@
 //! Sessions on a project, by calls and over a WebSocket.
 
 use super::{make, show, thread};
-use crate::rig::{PATIENCE, Rig, wait_for};
+use crate::rig::{PATIENCE, Rig, rounds, wait_for};
 use serde_json::{Value, json};
 use std::net::TcpStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -209,6 +209,76 @@ fn a_websocket_runs_commands_and_its_end_is_the_end_of_the_session() {
     });
     assert_eq!((&record["session_id"], &record["close_reason"]), (&session, &json!("closed")));
     wait_for("the end of the instance", || (instance(&rig, "t").1 == "none").then_some(()));
+}
+
+#[test]
+fn a_thread_that_is_deleted_under_a_connection_is_made_again_inside_the_project() {
+    let rig = Rig::new();
+    let (id, _) = make(&rig, &json!({ "prefix": "app", "config": { "provider": "local" } }));
+    let mut client = Client::new(&rig, &format!("/api/projects/{id}/ws?thread_id=t"));
+    client.hear("session", "");
+    client.say(&json!({ "op": "exec", "ref": "a", "command": "echo shared > f" }));
+    client.hear("exit", "a");
+    rig.delete("/api/threads/t").is(204);
+    client.say(&json!({ "op": "exec", "ref": "none", "command": "true", "create": false }));
+    assert_eq!(client.hear("error", "none")["error"]["code"], "not_found");
+    client.say(&json!({ "op": "exec", "ref": "b", "command": "cat f -", "stdin_open": true }));
+    let command = client.hear("accepted", "b")["data"]["id"].clone();
+    let made = rig.get("/api/threads/t").is(200);
+    assert_eq!((&made["project_id"], &made["provider"]), (&json!(id), &json!("local")), "{made}");
+    assert_eq!(client.hear("stdout", "b")["data"]["data"], "shared\n");
+    client.say(&json!({ "op": "stdin", "ref": "s", "command_id": command, "data": "typed\n" }));
+    client.hear("ok", "s");
+    assert_eq!(client.hear("stdout", "b")["data"]["data"], "typed\n");
+    client.say(&json!({ "op": "cancel", "ref": "x", "command_id": command }));
+    client.hear("ok", "x");
+    client.hear("exit", "b");
+    // Made again somewhere else, it is none that this connection may use.
+    rig.delete("/api/threads/t").is(204);
+    rig.post("/api/threads", &json!({ "id": "t" })).is(201);
+    client.say(&json!({ "op": "exec", "ref": "c", "command": "true" }));
+    assert_eq!(client.hear("error", "c")["error"]["code"], "conflict");
+}
+
+#[test]
+fn input_over_a_connection_arrives_in_the_order_in_which_it_was_sent() {
+    const FRAMES: usize = 60;
+    let rig = Rig::new();
+    let (id, _) = make(&rig, &json!({ "prefix": "app" }));
+    let mut client = Client::new(&rig, &format!("/api/projects/{id}/ws?thread_id=t"));
+    for round in 0..rounds(20) {
+        let reference = format!("run-{round}");
+        let body = json!({ "op": "exec", "ref": reference, "command": "sha256sum; echo end", "stdin_open": true });
+        client.say(&body);
+        let command = client.hear("accepted", &reference)["data"]["id"].clone();
+        let mut all = String::new();
+        for frame in 0..FRAMES {
+            // Some are large, so that some take longer than others.
+            let data = format!("{frame} {}\n", "x".repeat(if frame % 7 == 0 { 20_000 } else { 1 }));
+            all += &data;
+            let reference = format!("{round}-{frame}");
+            let eof = frame + 1 == FRAMES;
+            client.say(&json!({ "op": "stdin", "ref": reference, "command_id": command, "data": data, "eof": eof }));
+        }
+        let (mut taken, mut told) = (0, String::new());
+        client.each(|said| {
+            assert_ne!(said["event"], "error", "round {round}: {said}");
+            taken += usize::from(said["event"] == "ok");
+            if said["event"] == "stdout" {
+                told += said["data"]["data"].as_str().unwrap();
+            }
+            said["event"] == "exit"
+        });
+        assert_eq!(taken, FRAMES, "round {round}");
+        let mut sum = std::process::Command::new("sha256sum")
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::io::Write::write_all(&mut sum.stdin.take().unwrap(), all.as_bytes()).unwrap();
+        let wanted = String::from_utf8(sum.wait_with_output().unwrap().stdout).unwrap();
+        assert_eq!(told.lines().next(), wanted.lines().next(), "round {round}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::super::exec::Exec;
 use super::super::problem::{Answer, ErrorBody, Problem};
 use super::super::sse::told;
 use super::super::view::{CommandView, SessionView};
-use crate::stead::{Follow, Input, Stead};
+use crate::stead::{Follow, Input, Stead, Where};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
@@ -30,11 +30,12 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use stead_model::command::Command;
 use stead_model::ids::{CommandId, ProjectId, ThreadId};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use utoipa::IntoParams;
@@ -113,6 +114,7 @@ async fn converse(socket: WebSocket, desk: Desk, greeting: Value) {
     let (say, mut said) = mpsc::channel::<Value>(AHEAD);
     let (hand_on, handed) = mpsc::channel(MOST_AT_ONCE);
     let at_once = Arc::new(Semaphore::new(MOST_AT_ONCE));
+    let mut turns = Turns::default();
     // Dropped with the connection: whoever follows a command stops following, and the command goes on.
     let mut work = JoinSet::new();
     work.spawn(clerk(desk.clone(), handed, say.clone()));
@@ -131,6 +133,19 @@ async fn converse(socket: WebSocket, desk: Desk, greeting: Value) {
                         (Ok(Some(Asked::Exec(exec))), Ok(room)) => {
                             // As many as there is room for: it is never full.
                             let _ = hand_on.try_send(Submission { exec, reference, room });
+                            None
+                        }
+                        (Ok(Some(Asked::Stdin(typed))), Ok(room)) => {
+                            let turn = turns.take(&typed.command_id);
+                            let (desk, say) = (desk.clone(), say.clone());
+                            work.spawn(async move {
+                                let (before, _after) = turn;
+                                if let Some(before) = before {
+                                    // Over when the one before it is done, whatever came of it.
+                                    let _ = before.await;
+                                }
+                                desk.answer(Asked::Stdin(typed), reference, say, room).await;
+                            });
                             None
                         }
                         (Ok(Some(asked)), Ok(room)) => {
@@ -154,6 +169,22 @@ async fn converse(socket: WebSocket, desk: Desk, greeting: Value) {
         }
     }
     let _ = timeout(STUCK, out.close()).await;
+}
+
+/// In which order input is written: for each command as it came, each piece when the one before it is done.
+#[derive(Debug, Default)]
+struct Turns(HashMap<String, oneshot::Receiver<()>>);
+
+impl Turns {
+    /// What comes before a piece of input for a command, and what is to be dropped when it is done.
+    fn take(&mut self, command: &str) -> (Option<oneshot::Receiver<()>>, oneshot::Sender<()>) {
+        // No more can be under way, so the others are over.
+        if self.0.len() > MOST_AT_ONCE {
+            self.0.retain(|_, before| matches!(before.try_recv(), Err(oneshot::error::TryRecvError::Empty)));
+        }
+        let (done, next) = oneshot::channel();
+        (self.0.insert(command.to_owned(), next), done)
+    }
 }
 
 /// What a frame asks for, nothing if it only shows that somebody is there; none when they leave.
@@ -284,7 +315,14 @@ fn read(text: &str) -> (Value, Answer<Asked>) {
 impl Desk {
     async fn submit(&self, exec: Exec) -> Answer<(Command, Follow)> {
         let (at, execute) = exec.read(self.thread.clone(), self.caller.clone())?;
-        // It may have been moved since the connection was made.
+        let at = if at.create {
+            // It may have been deleted since the connection was made: then it is made again where it was.
+            self.stead.ensure_thread_of(&self.project, &self.thread).await?;
+            Where { create: false, ..at }
+        } else {
+            at
+        };
+        // It may have been moved since then.
         self.caller.check_work(&self.stead, &self.thread).await?;
         let command = self.stead.submit(at, execute).await?;
         let follow = self.stead.follow_asked(&command.id).await?;

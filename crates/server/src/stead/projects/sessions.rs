@@ -99,6 +99,13 @@ impl Stead {
         self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
     }
 
+    /// Has a thread be there, in a project: made if it isn't, refused if it is somewhere else.
+    pub async fn ensure_thread_of(&self, id: &ProjectId, thread: &ThreadId) -> Result<(), Error> {
+        let (stead, id, thread) = (self.clone(), id.clone(), thread.clone());
+        let work = async move { thread_in(&stead, &id, Some(thread)).await.map(drop) };
+        self.inner.core.finish(work).await.unwrap_or(Err(Error::Stopping))
+    }
+
     /// Ends a session of a project: what runs in it is cancelled. One that has ended already stays as it ended.
     pub async fn disconnect(&self, id: &ProjectId, session: &SessionId) -> Result<(), Error> {
         let found = self.inner.core.store.session(session).await?.filter(|found| found.project.as_ref() == Some(id));
