@@ -136,6 +136,9 @@ fn as_text(findings: &[Finding], default: &str, warning: Option<&str>, file: Opt
                     let _ = writeln!(out, "  {hint}");
                 }
             }
+            Availability::NotNow { why } => {
+                let _ = writeln!(out, "\n{}{named}: does not work at the moment: {why}", finding.name);
+            }
         }
     }
     let _ = writeln!(out, "\nthreads that name no provider get `{default}`");
@@ -152,6 +155,7 @@ fn as_json(findings: &[Finding], default: &str, warning: Option<&str>, file: Opt
             let (available, reason, hint, notes) = match &finding.availability {
                 Availability::Works(notes) => (true, None, None, notes.clone()),
                 Availability::Missing { why, hint } => (false, Some(why), hint.clone(), Vec::new()),
+                Availability::NotNow { why } => (false, Some(why), None, Vec::new()),
             };
             json!({
                 "name": finding.name, "kind": finding.kind, "isolated": finding.isolated,

@@ -164,6 +164,7 @@ impl Daytona {
             },
             Trouble::Conflict
             | Trouble::Denied
+            | Trouble::UsedUp
             | Trouble::Exhausted
             | Trouble::NoSpace
             | Trouble::TimedOut

@@ -24,7 +24,7 @@ impl Policy {
     /// 0..1.
     pub fn wait(&self, error: &CloudError, attempt: u32, spent: Duration, chance: f64) -> Option<Duration> {
         let passes = match error.trouble {
-            Trouble::Unavailable | Trouble::TimedOut => true,
+            Trouble::Unavailable | Trouble::UsedUp | Trouble::TimedOut => true,
             // Only where the cloud says when to come again: a quota that is used up stays used up.
             Trouble::Exhausted => error.after.is_some(),
             Trouble::NotFound

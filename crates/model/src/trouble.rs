@@ -16,6 +16,8 @@ pub enum Trouble {
     Exhausted,
     /// A disk is full: asking again helps when somebody has made room.
     NoSpace,
+    /// Processes, namespaces, open files: the machine has none to spare at the moment, and will when others end.
+    UsedUp,
     /// Worth trying again.
     Unavailable,
     TimedOut,

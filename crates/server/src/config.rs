@@ -224,7 +224,8 @@ impl Config {
     }
 
     /// Settles which provider a thread gets that names none: the configured one, else `namespace` where it works. Only
-    /// where nothing can isolate it is `local`, and then that is said.
+    /// where nothing can isolate it is `local`, and then that is said. This holds as long as the server lives, so what
+    /// `namespace` lacks only at the moment doesn't count: threads are refused until there is some of it again.
     pub async fn settings(&self) -> (Settings, Option<String>) {
         let settings = |default_provider: ProviderName| Settings {
             default_provider,
@@ -239,6 +240,12 @@ impl Config {
         if let Some(provider) = named(NAMESPACE) {
             match provider.availability().await {
                 Availability::Works(_) => return (settings(provider.name().clone()), None),
+                Availability::NotNow { why } => {
+                    let consequence = "threads that name no provider can't run commands until it is free again";
+                    let warning =
+                        format!("provider `{NAMESPACE}` lacks something at the moment ({why}): {consequence}");
+                    return (settings(provider.name().clone()), Some(warning));
+                }
                 Availability::Missing { why, .. } => {
                     let consequence = "commands run as you, and see what you see";
                     warning = Some(format!("this machine can't isolate sandboxes ({why}): {consequence}"));

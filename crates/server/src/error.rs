@@ -90,6 +90,7 @@ impl Error {
                 Trouble::Unsupported => "unsupported",
                 Trouble::TimedOut => "provider_timeout",
                 Trouble::Exhausted => "limit_reached",
+                Trouble::UsedUp => "unavailable",
                 Trouble::NoSpace => "no_space",
                 Trouble::NotFound | Trouble::Conflict | Trouble::Denied | Trouble::Unavailable | Trouble::Broken => {
                     "provider_error"

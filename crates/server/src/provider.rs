@@ -168,6 +168,10 @@ pub enum Availability {
         why: String,
         hint: Option<String>,
     },
+    /// It can be had here, but not at the moment: something is used up that others give back.
+    NotNow {
+        why: String,
+    },
 }
 
 #[async_trait]

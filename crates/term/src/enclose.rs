@@ -28,7 +28,7 @@ mod root;
 
 pub use probe::{Reason, probe};
 
-use crate::proc;
+use crate::{proc, scarce};
 use identity::Identity;
 use mount::{Access, Bind, From};
 use std::ffi::CString;
@@ -209,11 +209,12 @@ fn namespaces(network: Network) -> io::Result<Option<i32>> {
     if network == Network::None {
         flags |= libc::CLONE_NEWNET;
     }
-    match fork_with(flags | libc::CLONE_NEWCGROUP) {
+    let forked = match fork_with(flags | libc::CLONE_NEWCGROUP) {
         // A kernel that has no cgroups.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => fork_with(flags),
         forked => forked,
-    }
+    };
+    forked.map_err(scarce::of_namespaces)
 }
 
 /// Only for a process with one thread: the new one is a full copy of it.

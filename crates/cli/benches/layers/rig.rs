@@ -169,7 +169,7 @@ pub(crate) async fn providers(scratch: &Path) -> Vec<&'static str> {
     let why = match namespace(&scratch.join("probe")) {
         Ok(namespace) => match namespace.availability().await {
             Availability::Works(_) => return vec!["local", "namespace"],
-            Availability::Missing { why, .. } => why,
+            Availability::Missing { why, .. } | Availability::NotNow { why } => why,
         },
         Err(error) => error.to_string(),
     };

@@ -147,7 +147,7 @@ impl Bench {
         let provider = make(Wish { data: bench.join("data"), bench, program: program(), limits });
         match provider.availability().await {
             Availability::Works(_) => Some(Self { dir, make, provider, made: Mutex::default() }),
-            Availability::Missing { why, .. } => {
+            Availability::Missing { why, .. } | Availability::NotNow { why } => {
                 println!("SKIPPED: no {} here: {why}", provider.kind());
                 None
             }

@@ -121,7 +121,7 @@ pub(crate) async fn can_contain(data: &Path) -> bool {
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     match docker(data).availability().await {
         Availability::Works(_) => true,
-        Availability::Missing { why, .. } => {
+        Availability::Missing { why, .. } | Availability::NotNow { why } => {
             println!("SKIPPED: no containers here: {why}");
             false
         }
@@ -132,7 +132,7 @@ pub(crate) async fn can_contain(data: &Path) -> bool {
 pub(crate) async fn can_isolate(rig: &Rig) -> bool {
     match namespace(rig.path()).availability().await {
         Availability::Works(_) => true,
-        Availability::Missing { why, .. } => {
+        Availability::Missing { why, .. } | Availability::NotNow { why } => {
             println!("SKIPPED: no namespaces here: {why}");
             false
         }

@@ -114,7 +114,7 @@ impl Inner {
 /// Whether it makes sense to look, and to ask again.
 fn passes(error: &CloudError) -> bool {
     match error.trouble {
-        Trouble::Unavailable | Trouble::TimedOut => true,
+        Trouble::Unavailable | Trouble::UsedUp | Trouble::TimedOut => true,
         Trouble::Exhausted => error.after.is_some(),
         // An answer that makes no sense may be one to a request that was heard.
         Trouble::Broken => error.effect == Effect::Unknown,

@@ -132,6 +132,7 @@ impl Inner {
                 CloudError { trouble, ..error }
             }
             Trouble::Denied
+            | Trouble::UsedUp
             | Trouble::Exhausted
             | Trouble::NoSpace
             | Trouble::Unavailable

@@ -134,7 +134,7 @@ impl Daytona {
 /// of which the cloud says that the order makes no sense.
 fn passes(error: &CloudError) -> bool {
     match error.trouble {
-        Trouble::Unavailable | Trouble::TimedOut | Trouble::Conflict | Trouble::Broken => true,
+        Trouble::Unavailable | Trouble::UsedUp | Trouble::TimedOut | Trouble::Conflict | Trouble::Broken => true,
         Trouble::NotFound | Trouble::Denied | Trouble::Exhausted | Trouble::NoSpace | Trouble::Unsupported => false,
     }
 }

@@ -150,6 +150,9 @@ impl From<Error> for Problem {
                 problem.details(json!({ "kind": "provider" })).hint(format!("configured: {}", configured.join(", ")))
             }
             Error::Lease(LeaseError::Provider(error)) if error.trouble == Trouble::Exhausted => problem.retry_after(5),
+            Error::Lease(LeaseError::Provider(error)) if error.trouble == Trouble::UsedUp => problem
+                .retry_after(1)
+                .hint("processes, namespaces or open files of this machine are used up; it works again when some of them end"),
             Error::Refused(fault) if fault.code == FaultCode::Gone => {
                 problem.details(json!({ "earliest": fault.earliest }))
             }

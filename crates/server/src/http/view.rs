@@ -349,6 +349,7 @@ impl From<ProviderView> for ProviderShown {
         let (available, reason, hint, notes) = match view.availability {
             Availability::Works(notes) => (true, None, None, notes),
             Availability::Missing { why, hint } => (false, Some(why), hint, Vec::new()),
+            Availability::NotNow { why } => (false, Some(why), None, Vec::new()),
         };
         let Capabilities { pause, live_pause, metrics, steward, durable_journal, isolated } = view.capabilities;
         Self {

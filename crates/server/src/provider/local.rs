@@ -4,7 +4,7 @@
 use super::machine::{Machine, Program, Walls, keeper_of};
 use super::on_machine::OnMachine;
 use super::place::Places;
-use super::{Blueprint, Surroundings, Tree};
+use super::{Availability, Blueprint, Surroundings, Tree};
 use crate::project::sight::MEMORIES;
 use std::collections::BTreeMap;
 use std::io;
@@ -49,8 +49,8 @@ impl Walls for NoWalls {
         false
     }
 
-    fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
-        Ok(vec!["commands see everything that you see".to_owned()])
+    fn probe(&self) -> Availability {
+        Availability::Works(vec!["commands see everything that you see".to_owned()])
     }
 
     fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String> {

@@ -5,7 +5,9 @@
 //! sleeps as long as its group is frozen.
 
 use super::place::{BOOT, Occupant, Places, remove_tree};
-use super::{Access, Blueprint, Created, Effect, Found, Handle, Metrics, ProviderError, Surroundings, Trouble};
+use super::{
+    Access, Availability, Blueprint, Created, Effect, Found, Handle, Metrics, ProviderError, Surroundings, Trouble,
+};
 use std::collections::HashMap;
 use std::fs;
 use std::io;
@@ -18,8 +20,8 @@ use stead_model::proto::Request;
 use stead_steward::client::Client;
 use stead_steward::past::{self, PastError, PastShell};
 use stead_term::cgroup::{Cgroups, Group, Limits, Need};
-use stead_term::proc;
 use stead_term::tree::{Id, Tree};
+use stead_term::{proc, scarce};
 use tokio::net::UnixStream;
 
 /// How long processes may take to stop, go on or die.
@@ -40,7 +42,7 @@ pub(super) trait Walls: Send + Sync + std::fmt::Debug {
     fn kind(&self) -> &'static str;
     fn isolated(&self) -> bool;
     /// Whether they can be had on this machine, by trying; with what is worth knowing.
-    fn probe(&self) -> Result<Vec<String>, (String, Option<String>)>;
+    fn probe(&self) -> Availability;
     /// Starts the steward of an instance; returns when it can be connected to. `procs`: files of control groups that
     /// its first process joins before it starts another, so that nothing is ever outside of them.
     fn start(&self, places: &Places, blueprint: &Blueprint, procs: &[PathBuf]) -> Result<(), String>;
@@ -111,14 +113,23 @@ impl Machine {
     }
 
     /// Whether instances can be had here, by trying.
-    pub(super) fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
-        self.places.probe().map_err(|error| (error.to_string(), None))?;
-        if !self.program.path.is_file() {
-            return Err((format!("`{}` is not there", self.program.path.display()), None));
+    pub(super) fn probe(&self) -> Availability {
+        if let Err(error) = self.places.probe() {
+            return Availability::Missing { why: error.to_string(), hint: None };
         }
-        let mut notes = self.walls.probe()?;
-        notes.extend(self.cgroups.describe());
-        Ok(notes)
+        if !self.program.path.is_file() {
+            return Availability::Missing {
+                why: format!("`{}` is not there", self.program.path.display()),
+                hint: None,
+            };
+        }
+        match self.walls.probe() {
+            Availability::Works(mut notes) => {
+                notes.extend(self.cgroups.describe());
+                Availability::Works(notes)
+            }
+            missing @ (Availability::Missing { .. } | Availability::NotNow { .. }) => missing,
+        }
     }
 
     pub(super) fn create(&self, blueprint: &Blueprint) -> Result<Created, ProviderError> {
@@ -151,7 +162,10 @@ impl Machine {
                 if let Err(error) = self.end(&blueprint.lease) {
                     tracing::warn!(%error, lease = %blueprint.lease, "what was begun of an instance is left");
                 }
-                self.error(WHAT, Trouble::Unavailable, Effect::Unknown, message)
+                // What failed in another process can't say whether that passes.
+                let passes = matches!(self.walls.probe(), Availability::NotNow { .. });
+                let trouble = if passes { Trouble::UsedUp } else { Trouble::Unavailable };
+                self.error(WHAT, trouble, Effect::Unknown, message)
             })?;
         }
         let after = self.io(WHAT, Effect::Unknown);
@@ -454,6 +468,8 @@ pub(super) fn trouble_of(error: &io::Error) -> Trouble {
         Trouble::Denied
     } else if kind == io::ErrorKind::TimedOut {
         Trouble::TimedOut
+    } else if scarce::is_passing(error) {
+        Trouble::UsedUp
     } else {
         Trouble::Unavailable
     }
@@ -517,8 +533,8 @@ mod tests {
         fn isolated(&self) -> bool {
             false
         }
-        fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
-            Ok(Vec::new())
+        fn probe(&self) -> Availability {
+            Availability::Works(Vec::new())
         }
         fn start(&self, _: &Places, _: &Blueprint, _: &[PathBuf]) -> Result<(), String> {
             Ok(())

@@ -6,7 +6,7 @@ use super::local::chain;
 use super::machine::{Machine, Program, Walls};
 use super::on_machine::OnMachine;
 use super::place::Places;
-use super::{Blueprint, Surroundings, Tree};
+use super::{Availability, Blueprint, Surroundings, Tree};
 use std::io;
 use std::path::{Path, PathBuf};
 use stead_model::enclosure::{Enclosure, Network, Share, TMP_BYTES, User};
@@ -88,10 +88,11 @@ impl Walls for Namespaces {
         true
     }
 
-    fn probe(&self) -> Result<Vec<String>, (String, Option<String>)> {
+    fn probe(&self) -> Availability {
         match stead_term::enclose::probe() {
-            Ok(()) => Ok(Vec::new()),
-            Err(reason) => Err((reason.to_string(), reason.hint)),
+            Ok(()) => Availability::Works(Vec::new()),
+            Err(reason) if reason.passes => Availability::NotNow { why: reason.to_string() },
+            Err(reason) => Availability::Missing { why: reason.to_string(), hint: reason.hint },
         }
     }
 

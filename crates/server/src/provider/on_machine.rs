@@ -47,8 +47,7 @@ impl Provider for OnMachine {
     async fn availability(&self) -> Availability {
         let machine = Arc::clone(&self.machine);
         match tokio::task::spawn_blocking(move || machine.probe()).await {
-            Ok(Ok(notes)) => Availability::Works(notes),
-            Ok(Err((why, hint))) => Availability::Missing { why, hint },
+            Ok(availability) => availability,
             Err(error) => Availability::Missing { why: error.to_string(), hint: None },
         }
     }

@@ -68,8 +68,13 @@ async fn relocate(inner: &Arc<Inner>, id: &ThreadId, to: &ProviderName, progress
     refuse_if_shared(inner, &thread).await?;
     let lease_id = LeaseId::made_of(core.entropy());
     let (files, workspace) = plan_files(&thread, here.as_ref(), there.as_ref(), &lease_id)?;
-    if let Availability::Missing { why, .. } = there.availability().await {
-        return Err(ProviderError::new(to, "take a thread", Trouble::Unavailable, Effect::None, why).into());
+    let missing = match there.availability().await {
+        Availability::Works(_) => None,
+        Availability::Missing { why, .. } => Some((Trouble::Unavailable, why)),
+        Availability::NotNow { why } => Some((Trouble::UsedUp, why)),
+    };
+    if let Some((trouble, why)) = missing {
+        return Err(ProviderError::new(to, "take a thread", trouble, Effect::None, why).into());
     }
     refuse_if_busy(inner, &thread).await?;
     let lease = Lease::new(lease_id.clone(), to.clone(), workspace.clone(), core.now());

@@ -18,6 +18,8 @@ pub struct Reason {
     pub step: String,
     /// What is known to forbid it.
     pub hint: Option<String>,
+    /// Whether it lacked something that others give back.
+    pub passes: bool,
 }
 
 /// Of a machine that has no process or open file to spare at the moment nothing is said before it was asked as often as
@@ -37,12 +39,18 @@ pub fn probe() -> Result<(), Reason> {
         tries += 1;
         crate::poll::nap(APART);
     };
-    let said = said.map_err(|error| Reason { step: format!("can't try it: {error}"), hint: None })?;
+    let said = said.map_err(|error| {
+        let passes = scarce::is_passing(&error);
+        Reason { step: format!("can't try it: {error}"), hint: None, passes }
+    })?;
+    let passes = said.starts_with(NOT_NOW);
     let said = said.strip_prefix(NOT_NOW).unwrap_or(&said);
     match said.strip_prefix("failed: ") {
         None if said == "done" => Ok(()),
-        Some(step) => Err(Reason { step: step.to_owned(), hint: hint(step) }),
-        None => Err(Reason { step: "the process that tried it died".to_owned(), hint: hint("") }),
+        // What is used up is not forbidden.
+        Some(step) if passes => Err(Reason { step: step.to_owned(), hint: None, passes }),
+        Some(step) => Err(Reason { step: step.to_owned(), hint: hint(step), passes }),
+        None => Err(Reason { step: "the process that tried it died".to_owned(), hint: hint(""), passes }),
     }
 }
 

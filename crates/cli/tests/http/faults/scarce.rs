@@ -147,3 +147,64 @@ fn a_server_without_descriptors_says_so_and_goes_on_when_it_has_some() {
         assert_eq!((rig.exec("t", "echo $kept")["stdout"].clone(), instance()), (json!("here\n"), first), "{provider}");
     }
 }
+
+/// Into a user namespace, as somebody who has no rights there.
+const ORDINARY: &str = "unshare -U --map-user=1000 --map-group=1000";
+
+/// Has the server start where so many user namespaces are allowed and all of them are in use, by processes that the file `pids`
+/// names; they are no children of the server, which would leave them as zombies in their namespaces. The limit is that of a user namespace of its own, so nobody else has less for it.
+fn without_namespaces(rig: &mut Rig, most: usize) {
+    let limit =
+        format!("echo {} > /proc/sys/user/max_user_namespaces\nexec {ORDINARY} sh \"$0.user\" \"$@\"\n", most + 1);
+    let inside = format!(
+        "for i in $(seq {most}); do (unshare -U sleep 1000 >/dev/null 2>&1 & echo $! >> '{dir}/pids'); done\n\
+         while unshare -U true 2>/dev/null; do :; done\n\
+         exec '{program}' \"$@\"\n",
+        dir = rig.dir.path().display(),
+        program = rig.program.display(),
+    );
+    let (inner, outer) = (rig.dir.path().join("inside"), rig.dir.path().join("limited"));
+    std::fs::write(&inner, limit).unwrap();
+    std::fs::write(inner.with_extension("user"), inside).unwrap();
+    std::fs::write(&outer, format!("#!/bin/sh\nexec unshare -Ur sh '{}' \"$@\"\n", inner.display())).unwrap();
+    std::fs::set_permissions(&outer, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    rig.program = outer;
+}
+
+#[test]
+fn a_server_that_starts_while_namespaces_are_used_up_isolates_as_soon_as_there_are_some() {
+    let nested = format!("echo 6 > /proc/sys/user/max_user_namespaces && {ORDINARY} unshare -Urmpf --mount-proc true");
+    let possible = std::process::Command::new("unshare").args(["-Ur", "sh", "-c", &nested]).output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: a user namespace can't have a limit and namespaces of its own here");
+        return;
+    }
+    let mut rig = Rig::prepare("", &[], &[]);
+    let program = rig.program.clone();
+    without_namespaces(&mut rig, 6);
+    rig.start();
+    rig.program = program;
+    let providers = rig.get("/api/providers").is(200);
+    let find = |name: &str| providers["items"].as_array().unwrap().iter().find(|item| item["name"] == name).unwrap();
+    let namespace = find("namespace");
+    assert_eq!((&namespace["default"], &namespace["available"]), (&json!(true), &json!(false)), "{providers}");
+    assert_eq!(find("local")["default"], false, "{providers}");
+    let error = rig.post("/api/threads/t/exec", &json!({ "command": "true" })).fails(503, "unavailable");
+    assert_eq!(error["retryable"], true, "{error}");
+    let pids = std::fs::read_to_string(rig.dir.path().join("pids")).unwrap();
+    for pid in pids.lines() {
+        let pid = Pid::from_raw(pid.parse().unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    }
+    let ran = wait_for("a sandbox", || {
+        let answer = rig.post("/api/threads/t/exec", &json!({ "command": "echo $$" }));
+        if answer.status != 200 {
+            // 503, or 502 where some became free between a start that failed and the look at why.
+            assert_eq!(answer.json()["error"]["retryable"], true, "{} {}", answer.status, answer.json());
+            return None;
+        }
+        Some(answer.json())
+    });
+    assert_eq!(ran["exit_code"], 0, "{ran}");
+    assert_eq!(rig.get("/api/threads/t").is(200)["provider"], "namespace");
+}
