@@ -6,7 +6,7 @@ use super::super::spot::{Root, beneath, step};
 use super::notes::{BLOCK, Notes, above, checked, is_file, malformed, parts, refused, unwanted};
 use super::sparse::Content;
 use super::stream::Stream;
-use super::sweep::sweep_dir;
+use super::sweep::{not_yet_locked, sweep_dir};
 use super::{Bounds, Unpacked};
 use crate::clock::fresh_digits;
 use crate::error::Error;
@@ -44,10 +44,12 @@ impl Stage {
         let above = rustix::fs::open(above, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         sweep_dir(&above, &stop)?;
         let name = format!("{STAGE_PREFIX}{}", fresh_digits());
+        let unlocked = not_yet_locked();
         rustix::fs::mkdirat(&above, &name, Mode::from_raw_mode(0o700))?;
         let dir = beneath(&above, OsStr::new(&name), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW)?;
         // Locked as long as somebody works in it.
         rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive)?;
+        drop(unlocked);
         Ok(Self { above, name, dir, stop })
     }
 
