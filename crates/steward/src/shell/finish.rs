@@ -462,13 +462,13 @@ impl Shell {
         }
     }
 
-    /// Whoever is there between two commands belongs to neither.
     /// Notes what tells later whether the shell has lost a process since. It is between two commands.
     pub(super) fn note_idle(&self, host: &mut Host) {
         let stat = self.live.as_ref().and_then(|live| proc::stat(live.pid));
         host.kills.idle(self.key, stat.map(|stat| Idle { pid: stat.pid, child_faults: stat.child_faults }));
     }
 
+    /// Whoever is there between two commands belongs to neither.
     pub(super) fn note_bystanders(&mut self) {
         if self.running.is_some() {
             return;
