@@ -142,3 +142,31 @@ async fn a_store_is_shared_between_tasks() {
     let file = File::new();
     shareable(&SqliteStore::open(&file.path()).await.unwrap());
 }
+
+/// The locks that this process has on a file, by what the kernel tells.
+fn locks(path: &str) -> usize {
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let (pid, end) = (std::process::id().to_string(), format!(":{inode}"));
+    let all = std::fs::read_to_string("/proc/locks").unwrap();
+    let is_ours = |line: &&str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields.get(4) == Some(&pid.as_str()) && fields.get(5).is_some_and(|file| file.ends_with(&end))
+    };
+    all.lines().filter(is_ours).count()
+}
+
+/// Without them another process takes the database for one that nobody has open, and cuts the index under the one that has.
+#[tokio::test]
+async fn a_handle_keeps_its_locks_when_another_of_the_same_process_is_opened_and_closed() {
+    let file = File::new();
+    let store = file.open().await;
+    make_thread(&*store, "a", 1).await;
+    let index = format!("{}-shm", file.path().display());
+    let before = locks(&index);
+    assert!(before > 0, "the kernel tells of no lock");
+    for _ in 0..3 {
+        SqliteStore::open(&file.path()).await.unwrap().close().await.unwrap();
+        assert_eq!(locks(&index), before);
+    }
+    make_thread(&*store, "b", 2).await;
+}

@@ -17,7 +17,8 @@ const EVERY: u32 = 256;
 #[derive(Debug)]
 pub(super) struct Ground {
     pub(super) path: PathBuf,
-    pub(super) file: File,
+    /// Never closed: see `open`.
+    pub(super) file: &'static File,
 }
 
 impl Writers {
@@ -74,7 +75,7 @@ impl Ground {
         }
         let mut sums = match Sums::load(&self.path) {
             Ok(Some(sums)) => sums,
-            Ok(None) | Err(SumsError::Damaged) => return Sums::of(&self.file, phase)?.store(&self.path),
+            Ok(None) | Err(SumsError::Damaged) => return Sums::of(self.file, phase)?.store(&self.path),
             Err(SumsError::Io(error)) => return Err(error),
         };
         let frames = done.frames;
@@ -86,7 +87,7 @@ impl Ground {
                 tracing::error!(path = %self.path.display(), whole = log.committed, frames, "the write-ahead log is damaged");
                 return Ok(());
             }
-            sums.note(&self.file, log.size, &log.pages)?;
+            sums.note(self.file, log.size, &log.pages)?;
         }
         (sums.phase, sums.boot) = (phase, boot_id().to_owned());
         sums.store(&self.path)

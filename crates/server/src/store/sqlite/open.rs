@@ -37,7 +37,7 @@ impl SqliteStore {
     /// [`StoreError::Schema`], and is left as it was.
     pub async fn open(path: &Path) -> Result<Self> {
         let unusable = |what: String| StoreError::Schema { path: path.display().to_string(), what };
-        let found = whole::look(path).map_err(|error| unusable(format!("it can't be read ({error})")))?;
+        let mut found = whole::look(path).map_err(|error| unusable(format!("it can't be read ({error})")))?;
         for odd in &found.odd {
             tracing::warn!(path = %path.display(), "{odd}");
         }
@@ -85,7 +85,8 @@ impl SqliteStore {
             Some(file) => file,
             None => File::open(path).map_err(|error| unusable(format!("it can't be read ({error})")))?,
         };
-        let ground = Ground { path: path.to_owned(), file };
+        found.index.take().map(stay_open);
+        let ground = Ground { path: path.to_owned(), file: stay_open(file) };
         let mut writers = Writers { synced, behind, ground, since: 0 };
         // On a full disk it isn't made, and what is there can still be read: the log has all of it.
         if let Err(error) = writers.checkpoint(Phase::Open).await {
@@ -93,6 +94,13 @@ impl SqliteStore {
         }
         Ok(Self { writers: Mutex::new(Some(writers)), readers })
     }
+}
+
+/// Keeps a file open as long as the process lives. The kernel drops all locks that a process has on a file when it closes any
+/// descriptor of it. Another process could then cut the index of the log under a handle of ours that has it mapped, which
+/// ends this process with SIGBUS.
+fn stay_open(file: File) -> &'static File {
+    Box::leak(Box::new(file))
 }
 
 /// Makes an empty file that only we can read, unless there is one. No descriptor is opened on it: closing one would

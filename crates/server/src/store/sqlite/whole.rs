@@ -3,7 +3,7 @@
 use super::sums::{self, Phase, Sums, SumsError};
 use super::wal::{Index, Log};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::path::Path;
 use stead_term::proc::boot_id;
 
@@ -54,6 +54,8 @@ impl std::fmt::Display for Damage {
 pub(super) struct Look {
     /// Open for as long as the database is: closing it would drop the locks that SQLite holds on the same file.
     pub(super) file: Option<File>,
+    /// The same of the index of its log.
+    pub(super) index: Option<File>,
     pub(super) sums: Option<Sums>,
     pub(super) log: Option<Log>,
     pub(super) damage: Vec<Damage>,
@@ -76,7 +78,7 @@ pub(super) fn look(database: &Path) -> io::Result<Look> {
 }
 
 fn look_once(database: &Path) -> io::Result<Look> {
-    let mut found = Look { file: None, sums: None, log: None, damage: Vec::new(), odd: Vec::new() };
+    let mut found = Look { file: None, index: None, sums: None, log: None, damage: Vec::new(), odd: Vec::new() };
     match Sums::load(database) {
         Ok(sums) => found.sums = sums,
         Err(SumsError::Io(error)) => return Err(error),
@@ -99,6 +101,17 @@ fn look_once(database: &Path) -> io::Result<Look> {
     Ok(found)
 }
 
+fn read_index(database: &Path, found: &mut Look) -> io::Result<Option<Index>> {
+    let mut file = match File::open(sums::beside(database, "-shm")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    found.index = Some(file);
+    Ok(Index::read(&bytes))
+}
+
 fn look_at_log(database: &Path, found: &mut Look) -> io::Result<()> {
     let read = |suffix| match std::fs::read(sums::beside(database, suffix)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -107,7 +120,7 @@ fn look_at_log(database: &Path, found: &mut Look) -> io::Result<()> {
     let bytes = read("-wal")?;
     // The index is in memory that outlives a process, not the machine.
     let same_boot = found.sums.as_ref().is_some_and(|sums| !sums.boot.is_empty() && sums.boot == boot_id());
-    let index = if same_boot { read("-shm")?.and_then(|bytes| Index::read(&bytes)) } else { None };
+    let index = if same_boot { read_index(database, found)? } else { None };
     let Some(bytes) = bytes else {
         let was_open = found.sums.as_ref().is_some_and(|sums| sums.phase == Phase::Open);
         let missed = index.is_some_and(|index| index.frames > index.copied);
