@@ -151,14 +151,19 @@ fn a_server_without_descriptors_says_so_and_goes_on_when_it_has_some() {
 /// Into a user namespace, as somebody who has no rights there.
 const ORDINARY: &str = "unshare -U --map-user=1000 --map-group=1000";
 
-/// Has the server start where so many user namespaces are allowed and all of them are in use, by processes that the file `pids`
-/// names; they are no children of the server, which would leave them as zombies in their namespaces. The limit is that of a user namespace of its own, so nobody else has less for it.
+/// Has the server start where so many user namespaces are allowed and all of them are in use, by processes that the file
+/// `pids` names; they are no children of the server, which would leave them as zombies in their namespaces. The limit is
+/// that of a user namespace of its own, so nobody else has less for it.
 fn without_namespaces(rig: &mut Rig, most: usize) {
     let limit =
         format!("echo {} > /proc/sys/user/max_user_namespaces\nexec {ORDINARY} sh \"$0.user\" \"$@\"\n", most + 1);
+    // Each tries until it has one: what has just ended may still count for a moment.
     let inside = format!(
-        "for i in $(seq {most}); do (unshare -U sleep 1000 >/dev/null 2>&1 & echo $! >> '{dir}/pids'); done\n\
-         while unshare -U true 2>/dev/null; do :; done\n\
+        "cd '{dir}'\n\
+         for i in $(seq {most}); do (until [ -e held.$i ]; do\n\
+           unshare -U sh -c 'echo $$ >>pids; : >held.'$i'; exec sleep 1000'\n\
+         done >/dev/null 2>&1 &); done\n\
+         for i in $(seq {most}); do until [ -e held.$i ]; do :; done; done\n\
          exec '{program}' \"$@\"\n",
         dir = rig.dir.path().display(),
         program = rig.program.display(),
