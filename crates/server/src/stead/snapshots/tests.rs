@@ -107,7 +107,7 @@ fn an_archive_that_is_damaged_or_gone_changes_nothing() {
     for broken in [bytes[..bytes.len() - 1].to_vec(), Vec::new(), [&bytes[..20], b"x", &bytes[21..]].concat()] {
         std::fs::write(&archive, broken).unwrap();
         let error = load(&archive, &saved.digest, &ground.project(), &CancellationToken::new()).unwrap_err();
-        assert_eq!(error.code(), "unavailable", "{error}");
+        assert_eq!(error.code(), "damaged", "{error}");
     }
     std::fs::remove_file(&archive).unwrap();
     assert_eq!(load(&archive, &saved.digest, &ground.project(), &CancellationToken::new()).unwrap_err().code(), "gone");
