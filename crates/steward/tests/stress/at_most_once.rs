@@ -167,6 +167,8 @@ fn kill_the_newborn(keeper: i32, stop: &AtomicBool) {
         let now = proc::children(keeper);
         for new in now.iter().filter(|pid| !known.contains(pid)) {
             kill(*new);
+            // One that gets the processor late could still take a line.
+            wait_for("it to be dead", || (!is_alive(*new)).then_some(()));
         }
         known = now;
     }
