@@ -159,6 +159,20 @@ pub(crate) fn kill_these(rig: &Rig, both: [i32; 2]) {
     rig.start();
 }
 
+/// Stops a process, and returns when each of its threads stands still: until then it may still do something.
+pub(crate) fn stop(pid: i32) {
+    stead_term::proc::signal(pid, rustix::process::Signal::STOP);
+    wait_for("a process to stand still", || {
+        let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+        let stands = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        let all = tasks.all(|task| {
+            let stat = task.and_then(|task| std::fs::read_to_string(task.path().join("stat")));
+            stat.is_ok_and(stands)
+        });
+        all.then_some(())
+    });
+}
+
 /// Kills the steward and waits for the next.
 pub(crate) fn kill_steward(rig: &Rig) {
     let steward = rig.steward_pid();

@@ -1,6 +1,6 @@
 //! The exit status of a shell: told when the keeper saw it, and never made up when nobody did.
 
-use crate::rig::{Rig, TestShell, fate, kill, wait_for};
+use crate::rig::{Rig, TestShell, fate, kill, stop, wait_for};
 use rustix::process::Signal;
 use stead_model::proto::{Ending, Status};
 
@@ -11,7 +11,8 @@ fn kill_shell_behind_the_keepers_back(rig: &Rig, shell: &mut TestShell) -> stead
     shell.submit(exec.clone());
     wait_for("it to run", || (shell.command(&exec.command).stdout_bytes > 0).then_some(()));
     let pid = shell.pid();
-    stead_term::proc::signal(rig.keeper_pid(), Signal::STOP);
+    let keeper = rig.keeper_pid();
+    stop(keeper);
     kill(pid);
     wait_for("the shell to be dead", || {
         stead_term::proc::stat(pid).is_some_and(|stat| stat.state == b'Z').then_some(())

@@ -58,7 +58,7 @@ fn a_time_out_that_passes_while_no_steward_lives_ends_the_command_once() {
     let from = Instant::now();
     shell.submit(exec.clone());
     wait_for("it to run", || (runs.count() > 0).then_some(()));
-    stead_term::proc::signal(keeper, Signal::STOP);
+    crate::rig::stop(keeper);
     kill(steward);
     wait_for("its time to pass", || (from.elapsed() > Duration::from_millis(200)).then_some(()));
     stead_term::proc::signal(keeper, Signal::CONT);

@@ -438,7 +438,7 @@ fn a_shell_that_is_killed_with_its_keeper_before_it_is_ready_is_started_again_wi
     shell.submit(exec.clone());
     wait_for("its start", || shell.command(&exec.command).started_at);
     // Nobody is there any more to see how it ends.
-    stead_term::proc::signal(steward, Signal::STOP);
+    crate::rig::stop(steward);
     kill(keeper);
     kill(newborn);
     std::fs::remove_file(&hold).unwrap();

@@ -40,9 +40,7 @@ fn exit_and_kill(rig: &Rig, shell: &mut TestShell, change: impl FnOnce()) -> (Co
     shell.submit(exec);
     wait_for("it to run", || (Runs::new(rig).count() == 1).then_some(()));
     let (pid, keeper, steward) = (shell.pid(), rig.keeper_pid(), rig.steward_pid());
-    for process in [keeper, steward] {
-        signal(process, Signal::STOP);
-    }
+    [keeper, steward].into_iter().for_each(crate::rig::stop);
     gate.release();
     gate.release();
     wait_for("the shell to exit", || (!is_alive(pid)).then_some(()));
